@@ -1,0 +1,156 @@
+//! What a watcher of a session sees.
+//!
+//! Only durable events have a number. A text that is still being written travels as deltas, each with the message's id and
+//! the byte at which it begins; a watcher who returns with `number:offset` gets the durable events after `number`, then the
+//! open message's text from `offset` on: nothing lost, nothing doubled.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Delivery, Epoch, Message, MessageId, Money, RunId, RunState, Timestamp, ToolCallId, Usage};
+
+/// Counts a session's durable events, from 1 without a gap.
+pub type EventNumber = i64;
+
+/// A durable event as it is stored and sent.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct NumberedEvent {
+    /// Its place among the session's events.
+    pub number: EventNumber,
+    /// When it was stored.
+    pub at: Timestamp,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Something that happened in a session and is kept.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// A message was added to the history, whole.
+    Message {
+        /// The message.
+        message: Message,
+    },
+    /// A model began to speak; deltas with this message's id follow, then `message` with the same id.
+    MessageOpened {
+        /// The message that is being written.
+        message: MessageId,
+        /// The run it belongs to.
+        run: RunId,
+    },
+    /// A run changed its state.
+    Run {
+        /// Which.
+        run: RunId,
+        /// Whose hold on it counts.
+        epoch: Epoch,
+        /// Where it stands now.
+        state: RunState,
+        /// How its prompt was delivered.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delivery: Option<Delivery>,
+        /// Why, in words for a person; where it failed, or was stopped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+        /// Why, in one word for a program: `budget_exhausted`, `step_limit`, `model_failed`…
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+    },
+    /// A tool began to work.
+    ToolStarted {
+        /// Which call.
+        call: ToolCallId,
+        /// The tool's name.
+        name: String,
+        /// Its arguments.
+        input: Value,
+    },
+    /// A tool has ended; its result stands in the next message of the sandbox.
+    ToolEnded {
+        /// Which call.
+        call: ToolCallId,
+        /// It failed.
+        is_error: bool,
+        /// The first line or so of what it said.
+        summary: String,
+    },
+    /// A model call was paid.
+    Usage {
+        /// The run it belongs to.
+        run: RunId,
+        /// The model's name.
+        model: String,
+        /// Tokens.
+        usage: Usage,
+        /// What was charged.
+        cost: Money,
+        /// Counted by us, since the provider said nothing.
+        estimated: bool,
+    },
+    /// A model call is tried again, or the next model of the chain is asked.
+    ModelRetry {
+        /// The model that failed.
+        model: String,
+        /// What it said.
+        reason: String,
+    },
+    /// The history sent to the model now begins with a summary of its older part.
+    Compacted {
+        /// The last message that the summary stands for.
+        through: MessageId,
+        /// The summary.
+        summary: String,
+    },
+    /// The session's sandbox changed its state.
+    Sandbox {
+        /// `starting`, `running`, `lost`, `removed`.
+        state: String,
+        /// Why, where there is a reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// Something in the sandbox wanted out, and was refused.
+    EgressDenied {
+        /// The name or address that it asked for.
+        host: String,
+        /// The port.
+        port: u16,
+        /// `tcp` or `dns`.
+        protocol: String,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Something that a watcher sees as it happens, and that is not kept as such.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Delta {
+    /// More of the open message's text.
+    Text {
+        /// Which message.
+        message: MessageId,
+        /// The byte of the text at which this begins.
+        offset: u64,
+        /// The words.
+        text: String,
+    },
+    /// More of the open message's thinking.
+    Thinking {
+        /// Which message.
+        message: MessageId,
+        /// The byte of the thinking at which this begins.
+        offset: u64,
+        /// The words.
+        text: String,
+    },
+    /// More of a tool's output.
+    ToolProgress {
+        /// Which call.
+        call: ToolCallId,
+        /// The words.
+        text: String,
+    },
+}

@@ -1,0 +1,122 @@
+//! Every identity is its own type, so that one cannot be taken for another.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A text that should name something and is not an id.
+#[derive(Debug, thiserror::Error)]
+#[error("{text:?} is not the id of a {kind}: an id looks like 0192f0c1-2d3e-7abc-8def-0123456789ab")]
+pub struct ParseIdError {
+    kind: &'static str,
+    text: String,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Uuid);
+
+        impl $name {
+            /// A new one, larger than every one made before in this process (UUID version 7).
+            #[must_use]
+            #[allow(clippy::new_without_default, reason = "a default identity would be a lie")]
+            pub fn new() -> Self {
+                Self(Uuid::now_v7())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.hyphenated().fmt(formatter)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "{}({})", stringify!($name), self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = ParseIdError;
+
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                Uuid::try_parse(text)
+                    .map(Self)
+                    .map_err(|_| ParseIdError { kind: $kind, text: text.chars().take(80).collect() })
+            }
+        }
+    };
+}
+
+id!(
+    /// A conversation with its workspace, scope, budget and at most one sandbox.
+    SessionId, "session"
+);
+id!(
+    /// The agent working on a session until it stops.
+    RunId, "run"
+);
+id!(
+    /// One call of a model within a run.
+    TurnId, "turn"
+);
+id!(
+    /// An entry of a session's history.
+    MessageId, "message"
+);
+id!(
+    /// One isolated machine of a session.
+    SandboxId, "sandbox"
+);
+id!(
+    /// A person, or a program that acts as one.
+    UserId, "user"
+);
+id!(
+    /// The public half of a token: names it, opens nothing.
+    TokenId, "token"
+);
+
+/// The name that a model gave to one of its tool calls; unique within a session.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ToolCallId(pub String);
+
+impl fmt::Display for ToolCallId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_survives_text_and_json() {
+        let id = SessionId::new();
+        assert_eq!(id.to_string().parse::<SessionId>().unwrap(), id);
+        assert_eq!(
+            serde_json::from_str::<SessionId>(&serde_json::to_string(&id).unwrap()).unwrap(),
+            id
+        );
+    }
+
+    #[test]
+    fn what_is_no_id_is_refused_in_words() {
+        let error = "../../etc/passwd".parse::<SandboxId>().unwrap_err();
+        assert!(error.to_string().contains("is not the id of a sandbox"), "{error}");
+    }
+
+    #[test]
+    fn later_ids_sort_later() {
+        let first = RunId::new();
+        assert!(first < RunId::new());
+    }
+}

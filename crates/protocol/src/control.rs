@@ -1,0 +1,155 @@
+//! The control stream.
+
+use std::collections::BTreeMap;
+
+use domain::{Epoch, RunId, RunLimits, SessionId, ToolCall, ToolCallId, ToolResult};
+use serde::{Deserialize, Serialize};
+
+/// What the control plane says to a runtime.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToRuntime {
+    /// The sandbox belongs to this session from now on. Answered by `claimed`.
+    Claim {
+        /// The session.
+        session: SessionId,
+        /// What the runtime shows with each request; never leaves PID 1.
+        token: String,
+        /// Environment of the user's processes; holds no secret.
+        environment: BTreeMap<String, String>,
+    },
+    /// A newer token; the one before is good for half a minute more.
+    Token {
+        /// The token.
+        token: String,
+    },
+    /// Runs the loop here. Answered by `loop_ended`.
+    Start {
+        /// The run.
+        run: RunId,
+        /// The hold on the session that it has.
+        epoch: Epoch,
+        /// The first turn to ask for: 1, or where a lost sandbox's loop stood.
+        turn: u32,
+        /// Tools that the scope allows, by name.
+        tools: Vec<String>,
+        /// What it may use up.
+        limits: RunLimits,
+    },
+    /// Uses a tool for a loop that runs in the control plane. Answered by `result`.
+    Call {
+        /// The call.
+        call: ToolCall,
+        /// What it may use up.
+        limits: RunLimits,
+    },
+    /// Stops everything that is under way: the loop ends, every process of every call dies. Answered by `stopped`.
+    Stop {
+        /// Given back with the answer.
+        request: u64,
+    },
+    /// Sends or fetches a file of the workspace by `GET` or `PUT /v1/files/{request}`; or lists a folder.
+    /// Answered by `transferred`.
+    Transfer {
+        /// Names the transfer.
+        request: u64,
+        /// What is wanted.
+        transfer: Transfer,
+    },
+}
+
+/// Something wanted of the workspace's files. Paths are relative to /workspace and never leave it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Transfer {
+    /// The runtime sends the file's bytes with `PUT /v1/files/{request}`.
+    Read {
+        /// The file.
+        path: String,
+    },
+    /// The runtime fetches the bytes with `GET /v1/files/{request}` and puts them in the file's place.
+    Write {
+        /// The file.
+        path: String,
+    },
+    /// The files under a folder, listed in the answer.
+    List {
+        /// The folder; empty for the whole workspace.
+        path: String,
+    },
+}
+
+/// What a runtime says to the control plane.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToControl {
+    /// The claim is accepted; tools can be used.
+    Claimed,
+    /// The loop has ended.
+    LoopEnded {
+        /// The run.
+        run: RunId,
+        /// The hold under which it was started.
+        epoch: Epoch,
+        /// Why, where it is not simply that the model finished.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+    },
+    /// A call's result.
+    Result {
+        /// The result.
+        result: ToolResult,
+    },
+    /// More of a call's output, as it happens.
+    Progress {
+        /// The call.
+        call: ToolCallId,
+        /// The words.
+        text: String,
+    },
+    /// Nothing is under way any more: every process of every call is dead.
+    Stopped {
+        /// From the order.
+        request: u64,
+    },
+    /// A transfer is done, or failed.
+    Transferred {
+        /// From the order.
+        request: u64,
+        /// What was listed.
+        #[serde(default)]
+        entries: Vec<FileEntry>,
+        /// Why it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+    },
+    /// The hands were lost (killed, out of memory) and are there again; calls under way were answered as interrupted.
+    HandsReplaced,
+}
+
+/// A file of the workspace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Relative to /workspace.
+    pub path: String,
+    /// What it is.
+    pub kind: FileKind,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// When it was changed, in milliseconds since 1970.
+    pub changed: i64,
+}
+
+/// What a directory entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link; never followed.
+    Link,
+    /// A pipe, socket or device; never opened.
+    Special,
+}

@@ -1,0 +1,106 @@
+//! The hands protocol: what runs a tool and what it answers. It travels over a socketpair (one JSON value a line, files as
+//! descriptors), over the control stream, or stays in the process.
+
+use std::collections::BTreeMap;
+
+use domain::{RunLimits, ToolCall, ToolCallId, ToolResult};
+use serde::{Deserialize, Serialize};
+
+use crate::FileEntry;
+
+/// What the runtime says to its hands.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToHands {
+    /// Environment of the processes that tools start.
+    Environment {
+        /// Added to what the image says.
+        environment: BTreeMap<String, String>,
+    },
+    /// Use a tool.
+    Call {
+        /// The call.
+        call: ToolCall,
+        /// What it may use up.
+        limits: RunLimits,
+    },
+    /// Kill every process of every call. Answered by `stopped`.
+    Stop {
+        /// Given back with the answer.
+        request: u64,
+    },
+    /// Open or list files. Answered by `file`, with the descriptor beside it where one is opened.
+    File {
+        /// Given back with the answer.
+        request: u64,
+        /// What is wanted.
+        file: FileRequest,
+    },
+}
+
+/// What the runtime wants of the workspace's files.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FileRequest {
+    /// A descriptor to read a regular file.
+    Open {
+        /// Relative to /workspace.
+        path: String,
+    },
+    /// A descriptor to write a new file beside its place; folders on the way are made.
+    Create {
+        /// Relative to /workspace.
+        path: String,
+    },
+    /// Puts the file that was created in its place.
+    Commit {
+        /// The request of the `create`.
+        created: u64,
+    },
+    /// Removes a file that was created and not committed.
+    Discard {
+        /// The request of the `create`.
+        created: u64,
+    },
+    /// Lists a folder and what is below.
+    List {
+        /// Relative to /workspace; empty for all of it.
+        path: String,
+    },
+}
+
+/// What the hands answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum FromHands {
+    /// The hands are there.
+    Ready,
+    /// More of a call's output.
+    Progress {
+        /// The call.
+        call: ToolCallId,
+        /// The words.
+        text: String,
+    },
+    /// A call's result.
+    Result {
+        /// The result.
+        result: ToolResult,
+    },
+    /// Every process of every call is dead.
+    Stopped {
+        /// From the order.
+        request: u64,
+    },
+    /// What was asked of the files.
+    File {
+        /// From the order.
+        request: u64,
+        /// What was listed.
+        #[serde(default)]
+        entries: Vec<FileEntry>,
+        /// Why it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+    },
+}

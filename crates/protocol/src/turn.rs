@@ -1,0 +1,114 @@
+//! A turn: the loop hands in tool results, the control plane answers with what the model wants next.
+
+use domain::{Epoch, MessageId, RunId, ToolCall, ToolResult};
+use serde::{Deserialize, Serialize};
+
+/// Asks for the next call of the model. Safe to repeat: the same turn of the same run has one reply.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurnRequest {
+    /// The run.
+    pub run: RunId,
+    /// The hold on the session under which the loop was started.
+    pub epoch: Epoch,
+    /// Counts the run's turns, from 1.
+    pub turn: u32,
+    /// Results of the calls that the turn before asked for; nothing else is accepted.
+    pub results: Vec<ToolResult>,
+    /// What the model may do with its tools.
+    #[serde(default)]
+    pub tool_choice: ToolChoice,
+}
+
+/// What the model may do with its tools.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// Use any, or none.
+    #[default]
+    Auto,
+    /// Answer in words.
+    None,
+    /// Use at least one.
+    Required,
+}
+
+/// What the model wants next.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TurnReply {
+    /// The message that was stored.
+    pub message: MessageId,
+    /// Calls to be made, all at once; empty where the model has finished.
+    pub calls: Vec<ToolCall>,
+    /// Why it stopped.
+    pub stop: StopReason,
+}
+
+/// Why a model stopped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It has said all it wanted.
+    EndTurn,
+    /// It wants tools used.
+    ToolUse,
+    /// It reached the most it may say.
+    MaxTokens,
+    /// It will not answer.
+    Refusal,
+    /// Its window is full.
+    WindowFull,
+    /// It was cut at the cap of a budget.
+    BudgetExhausted,
+    /// It pauses, and goes on when it is called again.
+    Pause,
+}
+
+/// Why the control plane said no.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// For programs.
+    pub code: RefusalCode,
+    /// For people.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal in words.
+    #[must_use]
+    pub fn new(code: RefusalCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+        }
+    }
+}
+
+/// The kinds of no.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalCode {
+    /// The token is unknown, spent, of another session or on another link. Nothing will help.
+    Unauthorized,
+    /// The run was taken over, or has ended: the loop stops.
+    Stale,
+    /// What was asked is malformed, or not for a sandbox to say.
+    Invalid,
+    /// A cap is reached: the run has ended.
+    BudgetExhausted,
+    /// The model cannot be had: the run has ended.
+    ModelFailed,
+    /// The policy says no.
+    Denied,
+    /// Not now; the same request may go through later.
+    Unavailable,
+}
+
+impl RefusalCode {
+    /// Whether the same request may go through later.
+    #[must_use]
+    pub const fn may_retry(self) -> bool {
+        matches!(self, Self::Unavailable)
+    }
+}
