@@ -1,0 +1,29 @@
+# make demo       a bare machine to a first job done
+# make test       what CI runs
+# make test-full  the same tests with the big numbers
+# make bench      every measure beside its peers (ONLY=S1,G2 for some)
+# make check      quick: formatting, lints, the plan of the house
+
+CARGO ?= cargo
+.PHONY: demo test test-full bench check build
+
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) xtask deps
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+test:
+	./scripts/test
+
+test-full:
+	BELLJAR_TEST_FULL=1 ./scripts/test
+
+bench:
+	./scripts/bench $(ONLY)
+
+demo:
+	./scripts/demo
+
+build:
+	$(CARGO) build --locked --release --package belljar
+	$(CARGO) build --locked --profile runtime --package belljar-runtime

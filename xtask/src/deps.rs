@@ -1,0 +1,191 @@
+//! Holds the crates' real edges, as cargo sees them, against the plan.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+
+use crate::plan::{BANNED, BETWEEN_ADAPTERS, PLAN, Planned, Row};
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+    resolve: Resolve,
+    workspace_members: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    id: String,
+    manifest_path: PathBuf,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Resolve {
+    nodes: Vec<Node>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    id: String,
+    deps: Vec<Edge>,
+}
+
+#[derive(Deserialize)]
+struct Edge {
+    pkg: String,
+    dep_kinds: Vec<EdgeKind>,
+}
+
+#[derive(Deserialize)]
+struct EdgeKind {
+    kind: Option<String>,
+}
+
+/// Compares, and says every difference at once.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .output()
+        .context("cargo metadata could not be started")?;
+    if !output.status.success() {
+        bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
+    let mut faults = Vec::new();
+    let members: Vec<&Package> = metadata
+        .packages
+        .iter()
+        .filter(|package| metadata.workspace_members.contains(&package.id))
+        .collect();
+    for package in &members {
+        check_edges(package, &members, &mut faults);
+        check_manifest(package, &mut faults)?;
+    }
+    for planned in PLAN {
+        if !members.iter().any(|package| package.name == planned.name) && planned.row != Row::Development {
+            faults.push(format!("{} stands in the plan and not in the house", planned.name));
+        }
+    }
+    check_banned(&metadata, &members, &mut faults);
+    if faults.is_empty() {
+        println!("deps: {} crates stand as planned", members.len());
+        return Ok(());
+    }
+    bail!("the house differs from xtask/src/plan.rs:\n  {}", faults.join("\n  "));
+}
+
+fn find(name: &str) -> Option<&'static Planned> {
+    PLAN.iter().find(|planned| planned.name == name)
+}
+
+fn check_edges(package: &Package, members: &[&Package], faults: &mut Vec<String>) {
+    let Some(planned) = find(&package.name) else {
+        faults.push(format!("{} is not in the plan: which row is it of?", package.name));
+        return;
+    };
+    let used = package
+        .dependencies
+        .iter()
+        .filter(|dependency| dependency.kind.as_deref() != Some("dev"))
+        .filter(|dependency| members.iter().any(|member| member.name == dependency.name));
+    for dependency in used {
+        let edge = format!("{} → {}", package.name, dependency.name);
+        if !planned.uses.contains(&dependency.name.as_str()) {
+            faults.push(format!("{edge} is not in the plan"));
+        }
+        let Some(below) = find(&dependency.name) else { continue };
+        if below.row > planned.row {
+            faults.push(format!("{edge} goes up, from {:?} to {:?}", planned.row, below.row));
+        }
+        let between = planned.row == Row::Adapter && below.row == Row::Adapter;
+        if between
+            && !BETWEEN_ADAPTERS
+                .iter()
+                .any(|(from, to, _)| *from == package.name && *to == dependency.name)
+        {
+            faults.push(format!("{edge} joins two adapters"));
+        }
+    }
+}
+
+fn check_manifest(package: &Package, faults: &mut Vec<String>) -> anyhow::Result<()> {
+    if ["common", "utils", "util", "core", "helpers"].contains(&package.name.as_str()) {
+        faults.push(format!("{} is no name for a room", package.name));
+    }
+    let path = &package.manifest_path;
+    let manifest = std::fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+    if package.name != "sys" && !manifest.contains("[lints]\nworkspace = true") {
+        faults.push(format!("{} does not inherit the workspace's lints", package.name));
+    }
+    if package.name != "sys" {
+        let folder = path.parent().context("a manifest stands in a folder")?;
+        for file in rust_files(&folder.join("src"))? {
+            let text = std::fs::read_to_string(&file).with_context(|| format!("{} cannot be read", file.display()))?;
+            if text.contains("allow(unsafe_code") {
+                faults.push(format!("{} allows unsafe code: that belongs to sys", file.display()));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("{} cannot be listed", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(rust_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+fn check_banned(metadata: &Metadata, members: &[&Package], faults: &mut Vec<String>) {
+    let names: BTreeMap<&str, &str> = metadata
+        .packages
+        .iter()
+        .map(|package| (package.id.as_str(), package.name.as_str()))
+        .collect();
+    let edges: BTreeMap<&str, Vec<&str>> = metadata
+        .resolve
+        .nodes
+        .iter()
+        .map(|node| {
+            let normal = node
+                .deps
+                .iter()
+                .filter(|edge| edge.dep_kinds.iter().any(|kind| kind.kind.is_none()));
+            (node.id.as_str(), normal.map(|edge| edge.pkg.as_str()).collect())
+        })
+        .collect();
+    for (name, banned) in BANNED {
+        let Some(package) = members.iter().find(|package| package.name == *name) else {
+            continue;
+        };
+        let mut seen = BTreeSet::new();
+        let mut open = vec![package.id.as_str()];
+        while let Some(id) = open.pop() {
+            if seen.insert(id) {
+                open.extend(edges.get(id).into_iter().flatten());
+            }
+        }
+        for id in seen {
+            if let Some(found) = names.get(id).filter(|found| banned.contains(found)) {
+                faults.push(format!("{name} links {found}, which it must not know"));
+            }
+        }
+    }
+}

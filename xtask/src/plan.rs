@@ -1,0 +1,140 @@
+//! The plan of the house: which crate stands in which row, and which crates it may use.
+//!
+//! Only an edge that is written here may exist. A new edge is a decision: it gets a commit of its own.
+
+/// A row of the house; a crate uses crates of lower rows, or of its own where the plan says so.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Row {
+    /// Owners of tasks, secrets, system calls: what everything may stand on.
+    Base,
+    /// Data and functions; no IO, no async runtime.
+    Pure,
+    /// Traits for what is truly open.
+    Seam,
+    /// One outside thing each. They do not know each other.
+    Adapter,
+    /// What happens next.
+    App,
+    /// Translate, authenticate, call the app.
+    Door,
+    /// Wiring.
+    Binary,
+    /// Only for tests and chores.
+    Development,
+}
+
+/// One crate of the plan.
+pub(crate) struct Planned {
+    /// The package's name.
+    pub(crate) name: &'static str,
+    /// Where it stands.
+    pub(crate) row: Row,
+    /// The crates of this workspace that it may use outside its tests.
+    pub(crate) uses: &'static [&'static str],
+}
+
+const fn planned(row: Row, name: &'static str, uses: &'static [&'static str]) -> Planned {
+    Planned { name, row, uses }
+}
+
+/// Every crate there is.
+pub(crate) const PLAN: &[Planned] = &[
+    planned(Row::Base, "lifecycle", &[]),
+    planned(Row::Base, "secret", &[]),
+    planned(Row::Base, "skills", &[]),
+    planned(Row::Base, "sys", &[]),
+    planned(Row::Pure, "domain", &[]),
+    planned(Row::Pure, "llm", &["domain"]),
+    planned(Row::Pure, "protocol", &["domain"]),
+    planned(Row::Seam, "agent", &["domain", "protocol"]),
+    planned(Row::Seam, "sandbox", &["domain", "lifecycle"]),
+    planned(Row::Adapter, "host", &["domain", "lifecycle", "sandbox", "sys"]),
+    planned(Row::Adapter, "images", &["domain", "sys"]),
+    planned(Row::Adapter, "link", &["domain", "lifecycle", "protocol", "sys"]),
+    planned(Row::Adapter, "providers", &["domain", "lifecycle", "llm", "secret"]),
+    planned(
+        Row::Adapter,
+        "runtime",
+        &["agent", "domain", "lifecycle", "link", "protocol", "sys", "tools"],
+    ),
+    planned(Row::Adapter, "sandbox-oci", &["domain", "sandbox", "sys"]),
+    planned(Row::Adapter, "store", &["domain", "lifecycle", "secret"]),
+    planned(Row::Adapter, "tools", &["domain", "skills", "sys"]),
+    planned(
+        Row::App,
+        "control",
+        &[
+            "agent",
+            "domain",
+            "lifecycle",
+            "link",
+            "llm",
+            "protocol",
+            "providers",
+            "sandbox",
+            "secret",
+            "skills",
+            "store",
+        ],
+    ),
+    planned(Row::Door, "cli", &["domain", "secret"]),
+    planned(
+        Row::Door,
+        "http-api",
+        &["control", "domain", "lifecycle", "secret", "store"],
+    ),
+    planned(
+        Row::Binary,
+        "belljar",
+        &[
+            "agent",
+            "cli",
+            "control",
+            "domain",
+            "host",
+            "http-api",
+            "images",
+            "lifecycle",
+            "llm",
+            "protocol",
+            "providers",
+            "sandbox",
+            "sandbox-oci",
+            "secret",
+            "skills",
+            "store",
+            "sys",
+            "tools",
+        ],
+    ),
+    planned(Row::Binary, "belljar-runtime", &["lifecycle", "runtime", "sys"]),
+    planned(Row::Development, "testkit", &["domain"]),
+    planned(Row::Development, "bench", &[]),
+    planned(Row::Development, "e2e", &[]),
+    planned(Row::Development, "xtask", &[]),
+];
+
+/// An adapter that may use another, and why.
+pub(crate) const BETWEEN_ADAPTERS: &[(&str, &str, &str)] = &[
+    ("runtime", "link", "the runtime is the link's inner end"),
+    (
+        "runtime",
+        "tools",
+        "the hands are the runtime's own file, run as another user",
+    ),
+];
+
+/// What no crate of a row may link, directly or through others.
+pub(crate) const BANNED: &[(&str, &[&str])] = &[
+    ("domain", &["tokio", "sqlx", "reqwest"]),
+    ("llm", &["tokio", "sqlx", "reqwest"]),
+    ("protocol", &["tokio", "sqlx", "reqwest"]),
+    ("agent", &["tokio", "sqlx", "reqwest"]),
+    ("runtime", &["store", "control", "sqlx", "reqwest"]),
+    ("belljar-runtime", &["store", "control", "sqlx", "reqwest"]),
+    ("host", &["store", "control", "sqlx", "providers", "reqwest", "secret"]),
+    (
+        "sandbox-oci",
+        &["store", "control", "sqlx", "providers", "reqwest", "secret"],
+    ),
+];
