@@ -1,0 +1,137 @@
+//! The loop itself.
+
+use std::future::Future;
+use std::pin::pin;
+
+use domain::{Epoch, RunId, RunLimits, ToolCall, ToolResult};
+use futures::future::{Either, join_all, select};
+use protocol::{StopReason, ToolChoice, TurnReply, TurnRequest};
+
+use crate::{Gateway, GatewayError, Hands, cut_result};
+
+#[cfg(test)]
+mod tests;
+
+/// Where a loop begins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Start {
+    /// The run.
+    pub run: RunId,
+    /// The hold on its session.
+    pub epoch: Epoch,
+    /// The first turn to ask for: 1, or where a lost loop stood.
+    pub turn: u32,
+    /// The tools that may be used, by name.
+    pub tools: Vec<String>,
+}
+
+/// Why a loop ended.
+#[derive(Debug)]
+pub enum LoopEnd {
+    /// The model has said all it wanted.
+    Finished,
+    /// The model wanted to go on, and the run's steps are used up. The calls of its last reply were not made.
+    StepLimit,
+    /// It was told to stop. Calls under way were dropped.
+    Cancelled,
+    /// A turn could not be had.
+    Failed(GatewayError),
+}
+
+impl LoopEnd {
+    /// Why, in words for a person; none where the model simply finished.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Self::Finished => None,
+            Self::StepLimit => Some("the run has used up its steps".to_owned()),
+            Self::Cancelled => Some("the run was told to stop".to_owned()),
+            Self::Failed(error) => Some(error.to_string()),
+        }
+    }
+}
+
+/// Runs the loop until the model stops, a limit is met, a turn is refused, or `cancel` is there.
+///
+/// All calls of a reply are made at once, and their results handed in together in the order of the calls. A call of a tool
+/// that is not in `start.tools`, or with arguments that are no object, gets a result that says so and reaches no hands.
+pub async fn run_loop(
+    gateway: &impl Gateway,
+    hands: &impl Hands,
+    start: Start,
+    limits: &RunLimits,
+    cancel: impl Future<Output = ()> + Send,
+) -> LoopEnd {
+    match select(pin!(cancel), pin!(turns(gateway, hands, start, limits))).await {
+        Either::Left(((), _)) => LoopEnd::Cancelled,
+        Either::Right((end, _)) => end,
+    }
+}
+
+async fn turns(gateway: &impl Gateway, hands: &impl Hands, start: Start, limits: &RunLimits) -> LoopEnd {
+    let mut request = TurnRequest {
+        run: start.run,
+        epoch: start.epoch,
+        turn: start.turn,
+        results: Vec::new(),
+        tool_choice: ToolChoice::Auto,
+    };
+    loop {
+        let reply = match ask(gateway, &request).await {
+            Ok(reply) => reply,
+            Err(error) => return LoopEnd::Failed(error),
+        };
+        if reply.calls.is_empty() && reply.stop != StopReason::Pause {
+            return LoopEnd::Finished;
+        }
+        if request.turn >= limits.steps {
+            return LoopEnd::StepLimit;
+        }
+        request.results = join_all(reply.calls.iter().map(|call| answer(hands, call, &start.tools, limits))).await;
+        request.turn += 1;
+    }
+}
+
+/// One turn, repeated until there is an answer or it was tried often enough.
+async fn ask(gateway: &impl Gateway, request: &TurnRequest) -> Result<TurnReply, GatewayError> {
+    let mut attempt = 0;
+    loop {
+        match gateway.invoke_llm(request).await {
+            Err(error) if error.may_retry() => {
+                attempt += 1;
+                if !gateway.pause(attempt).await {
+                    return Err(error);
+                }
+            }
+            answer => return answer,
+        }
+    }
+}
+
+async fn answer(hands: &impl Hands, call: &ToolCall, tools: &[String], limits: &RunLimits) -> ToolResult {
+    let mut result = match reject(call, tools) {
+        Some(reason) => ToolResult::error(call.id.clone(), reason),
+        None => hands.use_tool(call, limits).await,
+    };
+    // Whatever the hands called it: the model knows the call by its own name.
+    result.id.clone_from(&call.id);
+    cut_result(&mut result, limits.output_bytes);
+    result
+}
+
+fn reject(call: &ToolCall, tools: &[String]) -> Option<String> {
+    if !tools.contains(&call.name) {
+        return Some(format!(
+            "There is no tool {:?} here. The tools are: {}.",
+            call.name,
+            tools.join(", ")
+        ));
+    }
+    if !call.input.is_object() {
+        return Some(format!(
+            "The arguments of {:?} are not a JSON object, so nothing was done. Call it again with valid JSON.",
+            call.name
+        ));
+    }
+    None
+}
