@@ -1,16 +1,20 @@
-//! The chores of this repository: `cargo xtask deps` holds the house against its plan.
+//! The chores of this repository: `deps` holds the house against its plan, `test` runs every test.
 
 mod deps;
 mod plan;
+mod test;
 
 use anyhow::bail;
 
-const USAGE: &str = "usage: cargo xtask deps    compare every edge between crates with the plan in xtask/src/plan.rs";
+const USAGE: &str = "usage: cargo xtask COMMAND
+  deps    compare every edge between crates with the plan in xtask/src/plan.rs
+  test    build every test program and run each with a deadline";
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["deps"] => deps::check(),
+        ["test"] => test::run(),
         _ => bail!("{USAGE}"),
     }
 }
