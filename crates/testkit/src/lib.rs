@@ -1,0 +1,11 @@
+//! Parts that tests of many crates need; never a part of a program.
+//!
+//! Everything here panics with the reason when it cannot do its work: in a test that is the failure.
+
+mod command;
+mod miniature;
+mod wait;
+
+pub use command::{run, run_within};
+pub use miniature::{Miniature, miniature};
+pub use wait::{eventually, eventually_async, free_port, within};

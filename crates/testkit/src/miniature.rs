@@ -1,0 +1,109 @@
+//! A small root file system for sandboxes in tests, put together from this machine's own programs.
+//!
+//! It is an image folder as every provider expects it: `<digest>/rootfs` and `<digest>/config.json` (an OCI image
+//! configuration). It is made once and kept beside the compiler's output, under a name that follows from what is in it.
+
+mod build;
+mod plan;
+
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+/// The miniature root file system.
+#[derive(Debug)]
+pub struct Miniature {
+    /// 64 hexadecimal digits that name exactly this content.
+    pub digest: String,
+    /// The image folder: holds `rootfs` and `config.json`, and is named after the digest. Nobody writes into it.
+    pub folder: PathBuf,
+    /// Whether it has a Node of version 22 or later, at `/usr/local/bin/node`.
+    ///
+    /// It has none when the machine's own is older and the package registry gave none.
+    pub has_node: bool,
+}
+
+impl Miniature {
+    /// The root file system itself.
+    #[must_use]
+    pub fn rootfs(&self) -> PathBuf {
+        self.folder.join("rootfs")
+    }
+
+    /// Puts it into a folder of images, as a link named after the digest.
+    pub fn install(&self, images: &Path) {
+        std::fs::create_dir_all(images).unwrap_or_else(|error| panic!("make {}: {error}", images.display()));
+        let link = images.join(&self.digest);
+        match std::os::unix::fs::symlink(&self.folder, &link) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => panic!("link {} to {}: {error}", link.display(), self.folder.display()),
+        }
+    }
+}
+
+/// The miniature root file system: made by whoever asks first, on this machine, ever; the others get the same.
+pub fn miniature() -> &'static Miniature {
+    static MINIATURE: OnceLock<Miniature> = OnceLock::new();
+    MINIATURE.get_or_init(|| {
+        let kept = kept_folder();
+        std::fs::create_dir_all(&kept).unwrap_or_else(|error| panic!("make {}: {error}", kept.display()));
+        build::make(&kept).unwrap_or_else(|problem| panic!("make the miniature root file system: {problem}"))
+    })
+}
+
+/// `testkit` in the compiler's output folder, which is the one above the running test that bears the cache mark.
+fn kept_folder() -> PathBuf {
+    let program = std::env::current_exe().expect("ask which program runs");
+    let output = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
+    output.map_or_else(
+        || std::env::temp_dir().join("belljar-testkit"),
+        |output| output.join("testkit"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    #[test]
+    fn its_programs_run_in_it() {
+        let root = miniature().rootfs();
+        let script = "set -e; echo hello | grep -c hell; git --version; find /workspace -maxdepth 0; id -un 1000; \
+                      python3 -c 'import json, socket, sqlite3, ssl; print(json.dumps(1))'";
+        let enter = r#"mount --bind /dev "$0/dev" && exec chroot "$0" /bin/sh -c "$1""#;
+        let mut command = std::process::Command::new("unshare");
+        let said = crate::run(command.args(["--mount", "sh", "-c", enter]).arg(root).arg(script));
+        assert!(said.starts_with("1\ngit version"), "{said}");
+        assert!(said.ends_with("/workspace\nagent\n1\n"), "{said}");
+    }
+
+    #[test]
+    fn its_node_is_new_enough() {
+        let miniature = miniature();
+        if !miniature.has_node {
+            println!("without node: neither this machine nor the package registry had one");
+            return;
+        }
+        let mut command = std::process::Command::new("chroot");
+        command
+            .arg(miniature.rootfs())
+            .args(["/usr/local/bin/node", "-p", "parseInt(process.versions.node) >= 22"]);
+        assert_eq!(crate::run(&mut command), "true\n");
+    }
+
+    #[test]
+    fn the_workspace_is_the_users() {
+        let workspace = std::fs::metadata(miniature().rootfs().join("workspace")).unwrap();
+        assert_eq!((workspace.uid(), workspace.gid()), (1000, 1000));
+    }
+
+    #[test]
+    fn installing_twice_is_installing_once() {
+        let images = tempfile::tempdir().unwrap();
+        miniature().install(images.path());
+        miniature().install(images.path());
+        assert!(images.path().join(&miniature().digest).join("rootfs/bin/sh").exists());
+    }
+}

@@ -1,0 +1,135 @@
+//! Making the miniature: beside its place, then into it by one rename.
+
+use std::collections::HashMap;
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::Miniature;
+use super::plan::{Entry, Plan};
+use crate::command::try_run;
+
+/// The Node that comes from the package registry when the machine's own is too old.
+const NODE_VERSION: &str = "24.21.0";
+const OLDEST_NODE: u32 = 22;
+
+/// Gives the miniature that belongs to this machine's programs, made now unless it is there.
+pub(super) fn make(kept: &Path) -> Result<Miniature, String> {
+    let lock =
+        File::create(kept.join("lock")).map_err(|error| format!("open the lock in {}: {error}", kept.display()))?;
+    lock.lock()
+        .map_err(|error| format!("wait for another test that makes it: {error}"))?;
+
+    let node = node(kept);
+    let plan = Plan::of_this_machine(node.as_deref())?;
+    let digest = plan.digest()?;
+    let images = kept.join("images");
+    let folder = images.join(&digest);
+    if !folder.exists() {
+        std::fs::create_dir_all(&images).map_err(|error| format!("make {}: {error}", images.display()))?;
+        let half =
+            tempfile::tempdir_in(kept).map_err(|error| format!("make a folder in {}: {error}", kept.display()))?;
+        fill(half.path(), &plan)?;
+        std::fs::set_permissions(half.path(), Permissions::from_mode(0o755))
+            .and_then(|()| std::fs::rename(half.path(), &folder))
+            .map_err(|error| format!("move the finished one to {}: {error}", folder.display()))?;
+    }
+    Ok(Miniature {
+        digest,
+        folder,
+        has_node: node.is_some(),
+    })
+}
+
+fn fill(folder: &Path, plan: &Plan) -> Result<(), String> {
+    let root = folder.join("rootfs");
+    // Several programs may be one file; they stay one.
+    let mut copied: HashMap<(u64, u64), PathBuf> = HashMap::new();
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: io::Error| format!("write {path}: {error}")
+    };
+    for (path, entry) in &plan.0 {
+        let path = root.join(path);
+        let parent = path.parent().unwrap_or(&root);
+        std::fs::create_dir_all(parent).map_err(failed(parent))?;
+        match entry {
+            Entry::Folder(mode, owner) => std::fs::create_dir_all(&path)
+                .and_then(|()| std::os::unix::fs::chown(&path, Some(*owner), Some(*owner)))
+                .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(*mode))),
+            Entry::Link(target) => std::os::unix::fs::symlink(target, &path),
+            Entry::Text(text) => std::fs::write(&path, text),
+            Entry::Copy(from) => {
+                let about = std::fs::metadata(from).map_err(failed(from))?;
+                match copied.entry((about.dev(), about.ino())) {
+                    std::collections::hash_map::Entry::Occupied(first) => std::fs::hard_link(first.get(), &path),
+                    std::collections::hash_map::Entry::Vacant(first) => {
+                        first.insert(path.clone());
+                        std::fs::copy(from, &path).map(|_| ())
+                    }
+                }
+            }
+        }
+        .map_err(failed(&path))?;
+    }
+    let config = json!({
+        "architecture": "miniature",
+        "os": "linux",
+        "config": {
+            "Env": [
+                "PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+                "HOME=/home/agent",
+                "LANG=C.UTF-8",
+                "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt",
+            ],
+            "User": "1000:1000",
+            "WorkingDir": "/workspace",
+        },
+        "rootfs": { "type": "layers", "diff_ids": [] },
+    });
+    let path = folder.join("config.json");
+    std::fs::write(&path, config.to_string()).map_err(failed(&path))
+}
+
+/// A Node that is new enough: this machine's own, or the registry's, kept.
+fn node(kept: &Path) -> Option<PathBuf> {
+    let own = Path::new("/usr/bin/node");
+    if node_version(own).is_some_and(|version| version >= OLDEST_NODE) {
+        return own.canonicalize().ok();
+    }
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        _ => return None,
+    };
+    let package = format!("node-linux-{architecture}");
+    let place = kept.join(format!("node-{NODE_VERSION}"));
+    let program = place.join("node_modules").join(&package).join("bin/node");
+    if node_version(&program).is_none() {
+        // A registry that does not answer must not hold up tests that need no Node: one attempt, and a short one.
+        let mut npm = Command::new("npm");
+        npm.args([
+            "install",
+            "--ignore-scripts",
+            "--no-audit",
+            "--no-fund",
+            "--fetch-retries=1",
+            "--fetch-timeout=60000",
+        ]);
+        npm.arg("--prefix").arg(&place).arg(format!("{package}@{NODE_VERSION}"));
+        if let Err(problem) = try_run(Duration::from_secs(120), &mut npm) {
+            println!("the miniature has no node: {problem}");
+        }
+    }
+    node_version(&program).map(|_| program)
+}
+
+fn node_version(program: &Path) -> Option<u32> {
+    let text = try_run(Duration::from_secs(20), Command::new(program).arg("--version")).ok()?;
+    text.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
+}

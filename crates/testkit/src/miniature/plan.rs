@@ -1,0 +1,339 @@
+//! What is in the miniature: decided from what this machine has.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::command::try_run;
+
+/// Raised when the same machine should make something else than before.
+const EDITION: u32 = 1;
+
+/// Programs that tests may want. What this machine lacks, the miniature lacks.
+const PROGRAMS: &[&str] = &[
+    "awk",
+    "base64",
+    "basename",
+    "bash",
+    "cat",
+    "chgrp",
+    "chmod",
+    "chown",
+    "chroot",
+    "cksum",
+    "cmp",
+    "comm",
+    "cp",
+    "curl",
+    "cut",
+    "date",
+    "dd",
+    "df",
+    "diff",
+    "dirname",
+    "du",
+    "echo",
+    "env",
+    "expand",
+    "expr",
+    "false",
+    "find",
+    "fold",
+    "getent",
+    "git",
+    "grep",
+    "groups",
+    "gzip",
+    "head",
+    "hostname",
+    "id",
+    "install",
+    "ip",
+    "jq",
+    "kill",
+    "link",
+    "ln",
+    "ls",
+    "md5sum",
+    "mkdir",
+    "mkfifo",
+    "mknod",
+    "mktemp",
+    "mount",
+    "mv",
+    "nice",
+    "nl",
+    "nohup",
+    "nproc",
+    "nsenter",
+    "od",
+    "paste",
+    "pdftotext",
+    "pgrep",
+    "printenv",
+    "printf",
+    "ps",
+    "pwd",
+    "readlink",
+    "realpath",
+    "rg",
+    "rm",
+    "rmdir",
+    "sed",
+    "seq",
+    "setpriv",
+    "setsid",
+    "sh",
+    "sha256sum",
+    "shuf",
+    "sleep",
+    "sort",
+    "split",
+    "ss",
+    "stat",
+    "stty",
+    "su",
+    "sync",
+    "tac",
+    "tail",
+    "tar",
+    "tee",
+    "test",
+    "timeout",
+    "touch",
+    "tr",
+    "true",
+    "truncate",
+    "tsort",
+    "tty",
+    "umount",
+    "uname",
+    "uniq",
+    "unlink",
+    "unshare",
+    "wc",
+    "which",
+    "whoami",
+    "xargs",
+    "yes",
+];
+
+/// Where a distribution's programs are, whatever PATH a developer has.
+const PROGRAM_FOLDERS: &[&str] = &["/usr/bin", "/bin", "/usr/sbin", "/sbin"];
+
+/// An entry of the root file system.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// A folder with its mode and owner.
+    Folder(u32, u32),
+    /// A copy of a file of this machine.
+    Copy(PathBuf),
+    /// A symbolic link.
+    Link(PathBuf),
+    /// A small file.
+    Text(String),
+}
+
+/// Everything in the root file system by its path in it, which is relative.
+#[derive(Debug, Default)]
+pub(crate) struct Plan(pub(crate) BTreeMap<PathBuf, Entry>);
+
+impl Plan {
+    /// What this machine can give, and a Node beside it.
+    pub(crate) fn of_this_machine(node: Option<&Path>) -> Result<Self, String> {
+        let mut plan = Self::default();
+        plan.bones();
+        let mut linked = Vec::new();
+        for name in PROGRAMS {
+            if let Some(program) = find_program(name) {
+                plan.0
+                    .insert(Path::new("usr/bin").join(name), Entry::Copy(program.clone()));
+                linked.push(program);
+            }
+        }
+        if let Some(node) = node {
+            plan.0.insert("usr/local/bin/node".into(), Entry::Copy(node.into()));
+            linked.push(node.into());
+        }
+        plan.python(&mut linked)?;
+        plan.git(&mut linked)?;
+        for library in libraries(&linked)? {
+            plan.0.insert(inside(&library), Entry::Copy(library));
+        }
+        Ok(plan)
+    }
+
+    fn bones(&mut self) {
+        for name in ["bin", "lib", "lib64", "sbin"] {
+            self.0.insert(name.into(), Entry::Link(Path::new("usr").join(name)));
+        }
+        for (path, mode, owner) in [
+            ("dev", 0o755, 0),
+            ("home/agent", 0o755, 1000),
+            ("proc", 0o755, 0),
+            ("root", 0o700, 0),
+            ("run", 0o755, 0),
+            ("sys", 0o755, 0),
+            ("tmp", 0o1777, 0),
+            ("usr/lib64", 0o755, 0),
+            ("usr/sbin", 0o755, 0),
+            ("var/tmp", 0o1777, 0),
+            ("workspace", 0o755, 1000),
+        ] {
+            self.0.insert(path.into(), Entry::Folder(mode, owner));
+        }
+        for (path, text) in [
+            (
+                "etc/passwd",
+                "root:x:0:0:root:/root:/bin/bash\nagent:x:1000:1000:agent:/home/agent:/bin/bash\n\
+                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+            ),
+            ("etc/group", "root:x:0:\nagent:x:1000:\nnogroup:x:65534:\n"),
+            ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+            ("etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+            ("etc/hostname", "belljar\n"),
+            ("etc/resolv.conf", ""),
+            (
+                "etc/os-release",
+                "ID=miniature\nPRETTY_NAME=\"A miniature for tests\"\n",
+            ),
+        ] {
+            self.0.insert(path.into(), Entry::Text(text.into()));
+        }
+        let certificates = Path::new("/etc/ssl/certs/ca-certificates.crt");
+        if certificates.exists() {
+            self.0.insert(inside(certificates), Entry::Copy(certificates.into()));
+        }
+    }
+
+    fn python(&mut self, linked: &mut Vec<PathBuf>) -> Result<(), String> {
+        let Some(program) = find_program("python3") else {
+            return Ok(());
+        };
+        let Some(name) = program.file_name() else { return Ok(()) };
+        let library = Path::new("/usr/lib").join(name);
+        self.0.insert("usr/bin/python3".into(), Entry::Copy(program.clone()));
+        linked.push(program);
+        let left_out = [
+            "__pycache__",
+            "dist-packages",
+            "ensurepip",
+            "idlelib",
+            "lib2to3",
+            "pydoc_data",
+            "test",
+            "tkinter",
+            "turtledemo",
+        ];
+        self.copy_folder(
+            &library,
+            &|name| left_out.contains(&name) || name.starts_with("config-"),
+            linked,
+        )
+    }
+
+    fn git(&mut self, linked: &mut Vec<PathBuf>) -> Result<(), String> {
+        let transport = Path::new("/usr/lib/git-core/git-remote-http");
+        if transport.exists() {
+            self.0.insert(inside(transport), Entry::Copy(transport.into()));
+            self.0.insert(
+                "usr/lib/git-core/git-remote-https".into(),
+                Entry::Link("git-remote-http".into()),
+            );
+            linked.push(transport.into());
+        }
+        self.copy_folder(Path::new("/usr/share/git-core/templates"), &|_| false, linked)
+    }
+
+    /// Copies a folder of this machine to the same place; notes shared objects in it as things that need libraries.
+    fn copy_folder(
+        &mut self,
+        folder: &Path,
+        left_out: &dyn Fn(&str) -> bool,
+        linked: &mut Vec<PathBuf>,
+    ) -> Result<(), String> {
+        let Ok(entries) = std::fs::read_dir(folder) else {
+            return Ok(());
+        };
+        for entry in entries {
+            let path = entry
+                .map_err(|error| format!("list {}: {error}", folder.display()))?
+                .path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if left_out(name) {
+                continue;
+            }
+            if path.is_dir() {
+                self.copy_folder(&path, left_out, linked)?;
+            } else if path.is_file() {
+                if name.ends_with(".so") {
+                    linked.push(path.clone());
+                }
+                self.0.insert(inside(&path), Entry::Copy(path));
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of exactly this content: a file counts by where it is, its size and when it was last changed.
+    pub(crate) fn digest(&self) -> Result<String, String> {
+        let mut hash = Sha256::new();
+        hash.update(format!("miniature {EDITION}\n"));
+        for (path, entry) in &self.0 {
+            hash.update(format!("{path:?} {entry:?}"));
+            if let Entry::Copy(from) = entry {
+                let about = std::fs::metadata(from).map_err(|error| format!("look at {}: {error}", from.display()))?;
+                hash.update(format!(
+                    " {} {}.{} {:o}",
+                    about.len(),
+                    about.mtime(),
+                    about.mtime_nsec(),
+                    about.mode()
+                ));
+            }
+            hash.update("\n");
+        }
+        Ok(hex::encode(hash.finalize()))
+    }
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    PROGRAM_FOLDERS
+        .iter()
+        .find_map(|folder| Path::new(folder).join(name).canonicalize().ok())
+}
+
+/// Where a file of this machine belongs in the miniature, in which `/lib` is `/usr/lib`.
+fn inside(path: &Path) -> PathBuf {
+    let path = path.strip_prefix("/").unwrap_or(path);
+    if path.starts_with("lib") || path.starts_with("lib64") {
+        Path::new("usr").join(path)
+    } else {
+        path.into()
+    }
+}
+
+/// The shared libraries that programs need, and the loader.
+fn libraries(programs: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    // It fails when one of them is a script or static; what matters is in its output either way.
+    let mut ldd = Command::new("sh");
+    ldd.args(["-c", "ldd \"$@\" 2>/dev/null; true", "ldd"])
+        .args(programs)
+        .env_remove("LD_LIBRARY_PATH")
+        .env("LC_ALL", "C");
+    let output = try_run(Duration::from_secs(60), &mut ldd)?;
+    let mut found = std::collections::BTreeSet::new();
+    for line in output.lines() {
+        let Some(line) = line.strip_prefix('\t') else { continue };
+        let named = line.rsplit_once(" (0x").map_or(line, |(named, _)| named);
+        let path = named.split_once(" => ").map_or(named, |(_, path)| path);
+        if path.starts_with('/') {
+            found.insert(PathBuf::from(path));
+        }
+    }
+    Ok(found.into_iter().collect())
+}

@@ -1,0 +1,82 @@
+//! Waiting that ends.
+
+use std::future::Future;
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+/// How long a test waits for anything: far more than it takes, and still an end.
+const LIMIT: Duration = Duration::from_secs(60);
+/// How long to rest between two looks at something that tells nobody when it changes.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Awaits something; panics and names it when it has not come within a minute.
+pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    within_limit(LIMIT, what, future).await
+}
+
+async fn within_limit<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(limit, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited {limit:?} for {what}"),
+    }
+}
+
+/// Looks until there is something to see; panics and names it when there is nothing within a minute.
+///
+/// For what can only be looked at (a process that is gone, a file of the kernel). What can be awaited, await.
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(begun.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// [`eventually`], for a look that has to be awaited.
+pub async fn eventually_async<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    within(what, async {
+        loop {
+            if let Some(seen) = look().await {
+                return seen;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    })
+    .await
+}
+
+/// A TCP port of the loopback that was free a moment ago; for programs that cannot be told to listen on port 0.
+#[must_use]
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen on the loopback");
+    listener.local_addr().expect("ask for the port").port()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    #[should_panic(expected = "waited 10ms for the end of days")]
+    async fn waiting_ends_and_says_for_what() {
+        within_limit(
+            Duration::from_millis(10),
+            "the end of days",
+            std::future::pending::<()>(),
+        )
+        .await;
+    }
+
+    #[test]
+    fn looking_again_sees_what_comes_later() {
+        let mut looks = 0;
+        let seen = eventually("the third look", || {
+            looks += 1;
+            (looks == 3).then_some(looks)
+        });
+        assert_eq!(seen, 3);
+    }
+}
