@@ -1,0 +1,58 @@
+//! Upper bounds of tokens, for money that is reserved before anybody knows, and our own count where nobody will say.
+
+use domain::{Block, Message, ResultPart};
+
+use crate::{Format, Head, request::head_json};
+
+/// The most tokens that one picture costs an Anthropic model: 1 for each 28 × 28 patch, at most this many.
+const ANTHROPIC_IMAGE: u64 = 4_784;
+/// The most tokens that one picture costs an OpenAI model: the dearest of its formulas (2,833 + 5,667 for each of 8 tiles).
+const OPENAI_IMAGE: u64 = 48_169;
+/// What a provider adds of its own to a request: instructions on how to use tools, a date.
+const PREAMBLE: u64 = 1_000;
+
+/// The most tokens that a message adds to the input, given what [`crate::encode_message`] made of it: no token is shorter
+/// than a byte, and pictures are counted by formula instead of by their base64.
+#[must_use]
+pub fn message_bound(format: Format, message: &Message, encoded: &[u8]) -> u64 {
+    let (mut pictures, mut base64) = (0_u64, 0_u64);
+    let mut count = |data: &str| {
+        pictures += 1;
+        base64 += data.len() as u64;
+    };
+    for block in &message.blocks {
+        match block {
+            Block::Image(image) => count(&image.data),
+            Block::ToolResult(result) => {
+                for part in &result.content {
+                    if let ResultPart::Image(image) = part {
+                        count(&image.data);
+                    }
+                }
+            }
+            Block::Text { .. } | Block::Thinking { .. } | Block::ToolUse(_) => {}
+        }
+    }
+    let picture = match format {
+        Format::AnthropicMessages => ANTHROPIC_IMAGE,
+        Format::OpenaiResponses | Format::OpenaiChat => OPENAI_IMAGE,
+    };
+    (encoded.len() as u64)
+        .saturating_sub(base64)
+        .saturating_add(pictures.saturating_mul(picture))
+}
+
+/// The most tokens that the system prompt and the tools add to the input.
+#[must_use]
+pub fn head_bound(format: Format, head: &Head<'_>) -> u64 {
+    (head_json(format, head).len() as u64).saturating_add(PREAMBLE)
+}
+
+/// Our own count of tokens in what a model wrote, for a stream that was cut before its provider told: rather too many
+/// than too few (three letters to a token, and every character beyond ASCII is one).
+#[must_use]
+pub fn count_text(text: &str) -> u64 {
+    let ascii = text.bytes().filter(u8::is_ascii).count() as u64;
+    let beyond = text.chars().filter(|character| !character.is_ascii()).count() as u64;
+    ascii.div_ceil(3) + beyond
+}

@@ -1,0 +1,124 @@
+//! Why a model did not answer.
+
+use std::time::Duration;
+
+use llm::DecodeError;
+
+/// Why a model did not answer, or not to the end. `model` is its name in the configuration; what the provider said is cut
+/// to a few hundred letters, and keys are taken out of it.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// The provider does not know the key.
+    #[error("model {model}: the provider refused the key ({status}): {message}; check the model's api_key")]
+    Unauthorized {
+        /// The model.
+        model: String,
+        /// The HTTP status.
+        status: u16,
+        /// What the provider said.
+        message: String,
+    },
+    /// Too many requests, and still so after the last attempt.
+    #[error("model {model}: the provider's rate limit is reached: {message}")]
+    RateLimited {
+        /// The model.
+        model: String,
+        /// How long the provider wants to be left alone.
+        retry_after: Option<Duration>,
+        /// What the provider said.
+        message: String,
+    },
+    /// The provider is down or overloaded, and still so after the last attempt.
+    #[error("model {model}: the provider has a fault ({status}): {message}")]
+    Overloaded {
+        /// The model.
+        model: String,
+        /// The HTTP status; 200 where the stream said it.
+        status: u16,
+        /// How long the provider wants to be left alone.
+        retry_after: Option<Duration>,
+        /// What the provider said.
+        message: String,
+    },
+    /// What was sent does not fit the model's window.
+    #[error("model {model}: the conversation is longer than its window: {message}")]
+    WindowFull {
+        /// The model.
+        model: String,
+        /// What the provider said.
+        message: String,
+    },
+    /// The provider refuses this request, and will refuse it again.
+    #[error("model {model}: the provider refused the request ({status}): {message}")]
+    Refused {
+        /// The model.
+        model: String,
+        /// The HTTP status.
+        status: u16,
+        /// What the provider said.
+        message: String,
+    },
+    /// No connection, or it broke before the first word.
+    #[error("model {model}: {address} could not be reached")]
+    Unreachable {
+        /// The model.
+        model: String,
+        /// Scheme, host and port.
+        address: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The provider was silent for too long.
+    #[error("model {model}: no {awaited} within {limit:?}")]
+    Silent {
+        /// The model.
+        model: String,
+        /// `answer`, `further words` or `end of the reply`.
+        awaited: &'static str,
+        /// How long it had.
+        limit: Duration,
+    },
+    /// The connection broke in mid-stream.
+    #[error("model {model}: the connection broke in the middle of the reply")]
+    Broken {
+        /// The model.
+        model: String,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The stream is malformed, ended too early, or reported a failure.
+    #[error("model {model}: the reply could not be read to its end")]
+    Stream {
+        /// The model.
+        model: String,
+        /// What is wrong with it.
+        #[source]
+        source: DecodeError,
+    },
+    /// The model's script has no answer.
+    #[error("model {model}: {message}")]
+    Script {
+        /// The model.
+        model: String,
+        /// Why, and where in the script.
+        message: String,
+    },
+    /// There is no such model.
+    #[error("there is no model {model:?} in the configuration; there are: {known}")]
+    Unknown {
+        /// What was asked for.
+        model: String,
+        /// What there is.
+        known: String,
+    },
+}
+
+impl ModelError {
+    /// Whether another model may succeed where this one did not.
+    #[must_use]
+    pub const fn next_model_may_help(&self) -> bool {
+        !matches!(self, Self::Unknown { .. })
+    }
+}
