@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use domain::{Epoch, RunId, RunLimits, SessionId, ToolCall, ToolCallId, ToolResult};
-use serde::{Deserialize, Serialize};
+use secret::Secret;
+use serde::{Deserialize, Serialize, Serializer};
 
 /// What the control plane says to a runtime.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -14,28 +15,19 @@ pub enum ToRuntime {
         /// The session.
         session: SessionId,
         /// What the runtime shows with each request; never leaves PID 1.
-        token: String,
+        #[serde(serialize_with = "expose")]
+        token: Secret,
         /// Environment of the user's processes; holds no secret.
         environment: BTreeMap<String, String>,
     },
     /// A newer token; the one before is good for half a minute more.
     Token {
         /// The token.
-        token: String,
+        #[serde(serialize_with = "expose")]
+        token: Secret,
     },
     /// Runs the loop here. Answered by `loop_ended`.
-    Start {
-        /// The run.
-        run: RunId,
-        /// The hold on the session that it has.
-        epoch: Epoch,
-        /// The first turn to ask for: 1, or where a lost sandbox's loop stood.
-        turn: u32,
-        /// Tools that the scope allows, by name.
-        tools: Vec<String>,
-        /// What it may use up.
-        limits: RunLimits,
-    },
+    Start(Start),
     /// Uses a tool for a loop that runs in the control plane. Answered by `result`.
     Call {
         /// The call.
@@ -56,6 +48,26 @@ pub enum ToRuntime {
         /// What is wanted.
         transfer: Transfer,
     },
+}
+
+/// The order to run a loop.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// The run.
+    pub run: RunId,
+    /// The hold on the session that it has.
+    pub epoch: Epoch,
+    /// The first turn to ask for: 1, or where a lost sandbox's loop stood.
+    pub turn: u32,
+    /// Tools that the scope allows, by name.
+    pub tools: Vec<String>,
+    /// What it may use up.
+    pub limits: RunLimits,
+}
+
+/// Tokens travel here and nowhere else, so the type that does not serialize is told to, here and nowhere else.
+fn expose<S: Serializer>(token: &Secret, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(token.expose())
 }
 
 /// Something wanted of the workspace's files. Paths are relative to /workspace and never leave it.
@@ -83,8 +95,12 @@ pub enum Transfer {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToControl {
-    /// The claim is accepted; tools can be used.
-    Claimed,
+    /// The claim is accepted; tools can be used. Or it is refused: a sandbox never changes its session.
+    Claimed {
+        /// Why it is refused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+    },
     /// The loop has ended.
     LoopEnded {
         /// The run.

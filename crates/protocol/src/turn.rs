@@ -64,6 +64,14 @@ pub enum StopReason {
     Pause,
 }
 
+/// Asks whether a name that somebody inside looked up may have an address.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NameRequest {
+    /// The name, in lower case and without a dot at its end.
+    pub name: String,
+}
+
 /// Why the control plane said no.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]

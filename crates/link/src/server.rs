@@ -1,0 +1,69 @@
+//! The control plane's end of one sandbox's link.
+//!
+//! [`serve`] takes the sandbox's listening socket and gives back a [`Linked`], through which orders go in; what comes out
+//! goes to the [`LinkHandler`]. A sandbox is hostile: each has its own caps, so that the worst it can do is to shut itself out.
+
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use domain::SandboxId;
+use lifecycle::Tasks;
+use protocol::{Refusal, ToControl, TurnReply, TurnRequest};
+use secret::Secret;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+mod accept;
+mod control;
+mod files;
+mod linked;
+mod orders;
+mod routes;
+
+pub use files::FileReader;
+pub use linked::{FileSource, LinkError, Linked};
+
+/// What the control plane does with what comes out of a sandbox. `sandbox` is known from the link itself, whatever was said
+/// over it; `token` is what was shown, not yet checked.
+#[async_trait]
+pub trait LinkHandler: Send + Sync + 'static {
+    /// A turn of the sandbox's loop.
+    async fn invoke_llm(&self, sandbox: SandboxId, token: &Secret, request: TurnRequest) -> Result<TurnReply, Refusal>;
+
+    /// A connection that somebody inside opened, to a name that they resolved or to an address that they wrote.
+    async fn connect(
+        &self,
+        sandbox: SandboxId,
+        token: &Secret,
+        host: &str,
+        port: u16,
+    ) -> Result<Box<dyn Connection>, Refusal>;
+
+    /// A name that somebody inside asked for. `Ok` lets them have a synthetic address; nothing is resolved.
+    async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal>;
+
+    /// What the runtime said of itself: progress, the end of a loop, replaced hands. Answers that a call of [`Linked`]
+    /// waits for do not come here. The next line is read when this returns: it must not wait for an answer of the same link.
+    async fn event(&self, sandbox: SandboxId, event: ToControl);
+}
+
+/// The far side of a connection that somebody inside opened.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// Serves a sandbox's link until `tasks` is told to stop or [`Linked::close`] is called.
+///
+/// Only connections of `peer_uid`, the sandbox's mapped root as this process sees it, are served.
+///
+/// # Errors
+/// When the listener cannot be used with the running reactor.
+pub fn serve(
+    listener: UnixListener,
+    sandbox: SandboxId,
+    peer_uid: u32,
+    handler: Arc<dyn LinkHandler>,
+    tasks: &Tasks,
+) -> Result<Linked, LinkError> {
+    accept::serve(listener, sandbox, peer_uid, handler, tasks)
+}

@@ -1,0 +1,70 @@
+//! The control stream, as the control plane sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use protocol::{Hello, ToControl};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, WriteHalf};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use super::accept::Link;
+use crate::lines::{self, LineReader};
+
+/// Orders that may wait for a runtime to read them; then who orders waits.
+const ORDERS: usize = 64;
+
+/// How long the other side may take to say who it is.
+const GREETING: Duration = Duration::from_secs(10);
+
+/// Serves one control stream until it ends, or a newer one takes its place.
+pub(super) async fn run(stream: impl AsyncRead + AsyncWrite + Send, link: &Arc<Link>) {
+    let (read, mut write) = tokio::io::split(stream);
+    let mut lines = LineReader::new(read);
+    let greeting = async {
+        write.write_all(&lines::encode(&Hello::ours())).await.ok()?;
+        lines.next::<Hello>().await.ok()?
+    };
+    let Ok(Some(hello)) = timeout(GREETING, greeting).await else {
+        warn!(sandbox = %link.sandbox, "the runtime opened a control stream and did not say what it speaks");
+        return;
+    };
+    if let Err(error) = hello.check() {
+        warn!(sandbox = %link.sandbox, %error, "the runtime's control stream is refused");
+        return;
+    }
+    let (orders, ordered) = mpsc::channel(ORDERS);
+    let number = link.orders.connect(orders);
+    info!(sandbox = %link.sandbox, build = hello.build, "the runtime is connected");
+    let reason = tokio::select! {
+        reason = read_lines(lines, link) => reason,
+        reason = write_lines(ordered, write) => reason,
+    };
+    link.orders.disconnect(number);
+    info!(sandbox = %link.sandbox, reason, "the runtime's control stream has ended");
+}
+
+async fn read_lines(mut lines: LineReader<impl AsyncRead + Unpin>, link: &Arc<Link>) -> String {
+    loop {
+        match lines.next::<ToControl>().await {
+            Ok(Some(line)) => {
+                if let Some(event) = link.orders.answer(line) {
+                    link.handler.event(link.sandbox, event).await;
+                }
+            }
+            Ok(None) => return "it was closed".to_owned(),
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+async fn write_lines(mut ordered: mpsc::Receiver<Bytes>, mut write: WriteHalf<impl AsyncWrite>) -> String {
+    while let Some(line) = ordered.recv().await {
+        if let Err(error) = write.write_all(&line).await {
+            return error.to_string();
+        }
+    }
+    "a newer one took its place".to_owned()
+}

@@ -1,0 +1,292 @@
+//! The handle by which the control plane gives orders to a sandbox.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::{RunLimits, SandboxId, SessionId, ToolCall, ToolResult};
+use futures::stream::BoxStream;
+use lifecycle::Stop;
+use protocol::{FileEntry, Start, ToControl, ToRuntime, Transfer};
+use secret::Secret;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+
+use super::files::FileReader;
+use super::orders::{Answer, Await, Orders};
+
+/// Bytes on their way into a file. An error gives the transfer up and leaves the old file as it was.
+pub type FileSource = BoxStream<'static, std::io::Result<Bytes>>;
+
+/// How long a runtime may take for what it does at once.
+const PROMPT: Duration = Duration::from_secs(20);
+
+/// How long bytes may take to reach the workspace.
+const TRANSFER: Duration = Duration::from_secs(3_600);
+
+/// How much longer than its own limit a tool call is waited for: the runtime keeps the limit and kills what is left.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// An order that did not reach the runtime, or was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The listening socket cannot be used.
+    #[error("cannot listen for the runtime of sandbox {sandbox}")]
+    Listen {
+        /// Whose.
+        sandbox: SandboxId,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// No runtime is connected, or it went away before it answered: what was ordered may have taken effect.
+    #[error("the runtime of sandbox {sandbox} is not connected (while: {attempt}); it may come back")]
+    Lost {
+        /// Whose.
+        sandbox: SandboxId,
+        /// What was ordered.
+        attempt: &'static str,
+    },
+    /// The runtime is connected and does not answer.
+    #[error("the runtime of sandbox {sandbox} did not answer in time (while: {attempt})")]
+    Silent {
+        /// Whose.
+        sandbox: SandboxId,
+        /// What was ordered.
+        attempt: &'static str,
+    },
+    /// The runtime said no.
+    #[error("the runtime of sandbox {sandbox} could not do it ({attempt}): {reason}")]
+    Failed {
+        /// Whose.
+        sandbox: SandboxId,
+        /// What was ordered.
+        attempt: &'static str,
+        /// Its words, which are a sandbox's: show them, believe nothing.
+        reason: String,
+    },
+}
+
+/// A served link. Clones are the same link.
+#[derive(Clone)]
+pub struct Linked {
+    pub(super) sandbox: SandboxId,
+    pub(super) orders: Arc<Orders>,
+    pub(super) connected: watch::Receiver<bool>,
+    pub(super) stop: Stop,
+}
+
+impl fmt::Debug for Linked {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Linked")
+            .field("sandbox", &self.sandbox)
+            .field("connected", &self.is_connected())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Linked {
+    /// Whose link it is.
+    #[must_use]
+    pub fn sandbox(&self) -> SandboxId {
+        self.sandbox
+    }
+
+    /// Whether the runtime's control stream is open.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        *self.connected.borrow()
+    }
+
+    /// Waits until the runtime's control stream is open; for ever where it never comes, so bound it.
+    pub async fn connected(&self) {
+        self.wait(true).await;
+    }
+
+    /// Waits until there is no control stream: the runtime is gone, and orders are lost until it comes back.
+    pub async fn closed(&self) {
+        self.wait(false).await;
+    }
+
+    /// Gives the sandbox to a session. Safe to repeat for the same session, with a newer token too; a sandbox that belongs to
+    /// another session refuses.
+    ///
+    /// # Errors
+    /// [`LinkError`]; `Failed` where the sandbox belongs to another session.
+    pub async fn claim(
+        &self,
+        session: SessionId,
+        token: &Secret,
+        environment: BTreeMap<String, String>,
+    ) -> Result<(), LinkError> {
+        let order = ToRuntime::Claim {
+            session,
+            token: token.clone(),
+            environment,
+        };
+        match self.ask("claim", Await::Claimed, &order, PROMPT).await? {
+            Answer::Line(ToControl::Claimed { failure: Some(reason) }) => Err(self.failed("claim", reason)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces the session's token; to be called inside the old one's half minute.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`].
+    pub async fn token(&self, token: &Secret) -> Result<(), LinkError> {
+        let order = ToRuntime::Token { token: token.clone() };
+        self.send("token", &order).await
+    }
+
+    /// Starts the loop in the sandbox. Its end comes to [`super::LinkHandler::event`] as `LoopEnded`.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`].
+    pub async fn start(&self, start: Start) -> Result<(), LinkError> {
+        self.send("start", &ToRuntime::Start(start)).await
+    }
+
+    /// Uses a tool, and waits for its result; progress comes to [`super::LinkHandler::event`].
+    ///
+    /// # Errors
+    /// [`LinkError`]: `Lost` and `Silent` mean that the call may have taken effect.
+    pub async fn call(&self, call: ToolCall, limits: RunLimits) -> Result<ToolResult, LinkError> {
+        let awaited = Await::Result(call.id.clone());
+        let order = ToRuntime::Call { call, limits };
+        match self.ask("call", awaited, &order, limits.tool() + GRACE).await? {
+            Answer::Line(ToControl::Result { result }) => Ok(result),
+            _ => Err(self.lost("call")),
+        }
+    }
+
+    /// Stops the loop and every call, and waits until every process of theirs is dead.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn stop(&self) -> Result<(), LinkError> {
+        let request = self.orders.next_request();
+        let order = ToRuntime::Stop { request };
+        self.ask("stop", Await::Stopped(request), &order, PROMPT).await?;
+        Ok(())
+    }
+
+    /// Reads a file of the workspace; `path` is relative to it.
+    ///
+    /// # Errors
+    /// [`LinkError`]; `Failed` where there is no such file.
+    pub async fn read_file(&self, path: impl Into<String>) -> Result<FileReader, LinkError> {
+        let transfer = Transfer::Read { path: path.into() };
+        match self.transfer("read file", transfer, None, PROMPT).await? {
+            Answer::File(reader) => Ok(reader),
+            Answer::Line(_) => Err(self.failed("read file", "it sent no bytes".to_owned())),
+        }
+    }
+
+    /// Puts bytes in a file's place, folders on the way included: all of them, or none.
+    ///
+    /// # Errors
+    /// [`LinkError`]; the old file, if any, is then as it was, unless the answer itself was lost.
+    pub async fn write_file(&self, path: impl Into<String>, bytes: FileSource) -> Result<(), LinkError> {
+        let transfer = Transfer::Write { path: path.into() };
+        self.transfer("write file", transfer, Some(bytes), TRANSFER)
+            .await?;
+        Ok(())
+    }
+
+    /// Lists what is in and below a folder of the workspace; empty for all of it.
+    ///
+    /// # Errors
+    /// [`LinkError`]; `Failed` where there is no such folder.
+    pub async fn list_files(&self, path: impl Into<String>) -> Result<Vec<FileEntry>, LinkError> {
+        let transfer = Transfer::List { path: path.into() };
+        match self.transfer("list files", transfer, None, PROMPT).await? {
+            Answer::Line(ToControl::Transferred { entries, .. }) => Ok(entries),
+            _ => Err(self.lost("list files")),
+        }
+    }
+
+    /// Serves no longer: connections are cut, whatever waits for an answer fails.
+    pub fn close(&self) {
+        self.stop.cancel();
+        self.orders.disconnect_all();
+    }
+
+    async fn wait(&self, connected: bool) {
+        let mut state = self.connected.clone();
+        if state.wait_for(|now| *now == connected).await.is_err() && connected {
+            // Nobody serves any more: no runtime will ever connect.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn transfer(
+        &self,
+        attempt: &'static str,
+        transfer: Transfer,
+        bytes: Option<FileSource>,
+        limit: Duration,
+    ) -> Result<Answer, LinkError> {
+        let request = self.orders.next_request();
+        let order = ToRuntime::Transfer { request, transfer };
+        let awaited = Await::Transfer(request, bytes);
+        let answer = self.ask(attempt, awaited, &order, limit).await?;
+        if let Answer::Line(ToControl::Transferred {
+            failure: Some(reason), ..
+        }) = answer
+        {
+            return Err(self.failed(attempt, reason));
+        }
+        Ok(answer)
+    }
+
+    async fn ask(
+        &self,
+        attempt: &'static str,
+        awaited: Await,
+        order: &ToRuntime,
+        limit: Duration,
+    ) -> Result<Answer, LinkError> {
+        let (answer, waiting) = oneshot::channel();
+        // Held until the end of this call: an order that nobody waits for is forgotten.
+        let _waiting = self.orders.register(awaited, answer);
+        self.send(attempt, order).await?;
+        match timeout(limit, waiting).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(_)) => Err(self.lost(attempt)),
+            Err(_) => Err(LinkError::Silent {
+                sandbox: self.sandbox,
+                attempt,
+            }),
+        }
+    }
+
+    async fn send(&self, attempt: &'static str, order: &ToRuntime) -> Result<(), LinkError> {
+        match timeout(PROMPT, self.orders.send(order)).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.lost(attempt)),
+            Err(_) => Err(LinkError::Silent {
+                sandbox: self.sandbox,
+                attempt,
+            }),
+        }
+    }
+
+    fn lost(&self, attempt: &'static str) -> LinkError {
+        LinkError::Lost {
+            sandbox: self.sandbox,
+            attempt,
+        }
+    }
+
+    fn failed(&self, attempt: &'static str, reason: String) -> LinkError {
+        LinkError::Failed {
+            sandbox: self.sandbox,
+            attempt,
+            reason: reason.chars().take(1_000).collect(),
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The link's requests.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::TryStreamExt;
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, UPGRADE};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use protocol::{NameRequest, Refusal, RefusalCode, TurnRequest};
+use secret::Secret;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tracing::debug;
+
+use super::accept::Link;
+use super::files::FileReader;
+use super::{Connection, control};
+
+/// What a turn may bring: the results of its calls, pictures included.
+const TURN_BYTES: usize = 64 << 20;
+const NAME_BYTES: usize = 1 << 10;
+
+/// How long the body of a request may take.
+const BODY_TIME: Duration = Duration::from_secs(60);
+
+type Body = UnsyncBoxBody<Bytes, std::io::Error>;
+
+/// What a connection becomes after its request.
+pub(super) enum Becomes {
+    Control(OnUpgrade),
+    Tunnel(OnUpgrade, Box<dyn Connection>),
+}
+
+/// Answers one request.
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    link: Arc<Link>,
+    becomes: mpsc::Sender<Becomes>,
+) -> Result<Response<Body>, Infallible> {
+    let answer = route(request, &link, &becomes).await;
+    Ok(answer.unwrap_or_else(|refusal| refuse(&refusal)))
+}
+
+async fn route(
+    mut request: Request<Incoming>,
+    link: &Arc<Link>,
+    becomes: &mpsc::Sender<Becomes>,
+) -> Result<Response<Body>, Refusal> {
+    if request.uri().query().is_some() {
+        return Err(invalid("the link's requests have no query; a token belongs in the Authorization header"));
+    }
+    if request.method() == Method::CONNECT {
+        return connect(request, link, becomes).await;
+    }
+    let path = request.uri().path().to_owned();
+    match (request.method().as_str(), path.as_str()) {
+        ("POST", "/v1/control") => {
+            let upgrade = hyper::upgrade::on(&mut request);
+            let _ = becomes.try_send(Becomes::Control(upgrade));
+            let mut response = empty(StatusCode::SWITCHING_PROTOCOLS);
+            response.headers_mut().insert(CONNECTION, "upgrade".parse().map_err(|_| invalid("upgrade"))?);
+            response.headers_mut().insert(UPGRADE, "belljar-control".parse().map_err(|_| invalid("upgrade"))?);
+            Ok(response)
+        }
+        ("POST", "/v1/turns") => {
+            let token = token(&request)?;
+            let _turn = link.turns.acquire().await.map_err(|_| unavailable())?;
+            let turn: TurnRequest = read(request, TURN_BYTES).await?;
+            let reply = link.handler.invoke_llm(link.sandbox, &token, turn).await?;
+            Ok(json(StatusCode::OK, &reply))
+        }
+        ("POST", "/v1/names") => {
+            let token = token(&request)?;
+            let asked: NameRequest = read(request, NAME_BYTES).await?;
+            if !is_name(&asked.name) {
+                return Err(invalid("this is no host name"));
+            }
+            link.handler.resolve(link.sandbox, &token, &asked.name).await?;
+            Ok(empty(StatusCode::NO_CONTENT))
+        }
+        (method @ ("GET" | "PUT"), path) if path.starts_with("/v1/files/") => {
+            token(&request)?;
+            let number = path["/v1/files/".len()..].parse().map_err(|_| invalid("this is no transfer's number"))?;
+            if method == "GET" { file_in(number, link) } else { file_out(request, number, link).await }
+        }
+        _ => Err(invalid("the link has no such route")),
+    }
+}
+
+/// Runs what a connection has become, until it ends.
+pub(super) async fn go_on(next: Becomes, link: &Arc<Link>) {
+    match next {
+        Becomes::Control(upgrade) => match upgrade.await {
+            Ok(stream) => control::run(TokioIo::new(stream), link).await,
+            Err(error) => debug!(sandbox = %link.sandbox, %error, "the control stream did not open"),
+        },
+        Becomes::Tunnel(upgrade, mut far) => match upgrade.await {
+            Ok(near) => {
+                if let Err(error) = tokio::io::copy_bidirectional(&mut TokioIo::new(near), &mut far).await {
+                    debug!(sandbox = %link.sandbox, %error, "a tunnelled connection broke off");
+                }
+            }
+            Err(error) => debug!(sandbox = %link.sandbox, %error, "a tunnel did not open"),
+        },
+    }
+}
+
+async fn connect(
+    mut request: Request<Incoming>,
+    link: &Arc<Link>,
+    becomes: &mpsc::Sender<Becomes>,
+) -> Result<Response<Body>, Refusal> {
+    let token = token(&request)?;
+    let authority = request.uri().authority().ok_or_else(|| invalid("CONNECT needs host:port"))?;
+    let port = authority.port_u16().ok_or_else(|| invalid("CONNECT needs a port"))?;
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    if authority.as_str().contains('@') || !(host.parse::<std::net::IpAddr>().is_ok() || is_name(&host)) {
+        return Err(invalid("this is neither a host name nor an address"));
+    }
+    let far = link.handler.connect(link.sandbox, &token, &host, port).await?;
+    let _ = becomes.try_send(Becomes::Tunnel(hyper::upgrade::on(&mut request), far));
+    Ok(empty(StatusCode::OK))
+}
+
+fn file_in(number: u64, link: &Link) -> Result<Response<Body>, Refusal> {
+    let source = link.orders.take_source(number).ok_or_else(|| invalid("no such transfer waits"))?;
+    let body = StreamBody::new(source.map_ok(Frame::data));
+    Ok(Response::new(BodyExt::boxed_unsync(body)))
+}
+
+async fn file_out(request: Request<Incoming>, number: u64, link: &Link) -> Result<Response<Body>, Refusal> {
+    let (reader, done) = FileReader::new(request.into_body());
+    if !link.orders.deliver(number, reader) {
+        return Err(invalid("no such transfer waits"));
+    }
+    // Resolves, with an error, when the reader is dropped: at the file's end or before.
+    let _ = done.await;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// The token as it stands in the one place where it may.
+fn token(request: &Request<Incoming>) -> Result<Secret, Refusal> {
+    let mut shown = request.headers().get_all(AUTHORIZATION).iter();
+    let token = shown.next().and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    match (token, shown.next()) {
+        (Some(token), None) if !token.is_empty() => Ok(Secret::new(token)),
+        _ => Err(Refusal::new(
+            RefusalCode::Unauthorized,
+            "the request shows no token: it belongs, once, in the Authorization header",
+        )),
+    }
+}
+
+/// Letters, digits, hyphens, underscores and dots: whatever else a name holds, it is not one of a host.
+fn is_name(name: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    name.len() <= 253 && name.split('.').all(label)
+}
+
+async fn read<T: DeserializeOwned>(request: Request<Incoming>, longest: usize) -> Result<T, Refusal> {
+    let body = timeout(BODY_TIME, Limited::new(request.into_body(), longest).collect())
+        .await
+        .map_err(|_| invalid("the request's body took too long"))?
+        .map_err(|_| invalid("the request's body is too long, or was cut"))?;
+    serde_json::from_slice(&body.to_bytes())
+        .map_err(|error| Refusal::new(RefusalCode::Invalid, format!("the request's body is malformed: {error}")))
+}
+
+fn invalid(message: &str) -> Refusal {
+    Refusal::new(RefusalCode::Invalid, message)
+}
+
+fn unavailable() -> Refusal {
+    Refusal::new(RefusalCode::Unavailable, "the control plane is shutting down; try again")
+}
+
+fn refuse(refusal: &Refusal) -> Response<Body> {
+    let status = match refusal.code {
+        RefusalCode::Unauthorized => StatusCode::UNAUTHORIZED,
+        RefusalCode::Stale => StatusCode::CONFLICT,
+        RefusalCode::Invalid => StatusCode::BAD_REQUEST,
+        RefusalCode::BudgetExhausted => StatusCode::PAYMENT_REQUIRED,
+        RefusalCode::ModelFailed => StatusCode::BAD_GATEWAY,
+        RefusalCode::Denied => StatusCode::FORBIDDEN,
+        RefusalCode::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    json(status, refusal)
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
+    let body = Full::new(Bytes::from(serde_json::to_vec(value).unwrap_or_default()));
+    let mut response = Response::new(body.map_err(|never| match never {}).boxed_unsync());
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    response
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let body = http_body_util::Empty::new().map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = status;
+    response
+}
