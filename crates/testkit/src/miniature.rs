@@ -1,6 +1,6 @@
 //! A small root file system for sandboxes in tests, put together from this machine's own programs.
 //!
-//! It is an image folder as every provider expects it: `<digest>/rootfs` and `<digest>/config.json` (an OCI image
+//! It is an image folder as every provider expects it: `<64 digits>/rootfs` and `<64 digits>/config.json` (an OCI image
 //! configuration). It is made once and kept beside the compiler's output, under a name that follows from what is in it.
 
 mod build;
@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 /// The miniature root file system.
 #[derive(Debug)]
 pub struct Miniature {
-    /// 64 hexadecimal digits that name exactly this content.
+    /// `sha256:` and 64 hexadecimal digits that name exactly this content.
     pub digest: String,
-    /// The image folder: holds `rootfs` and `config.json`, and is named after the digest. Nobody writes into it.
+    /// The image folder: holds `rootfs` and `config.json`, and is named after the digest's digits. Nobody writes into it.
     pub folder: PathBuf,
     /// Whether it has a Node of version 22 or later, at `/usr/local/bin/node`.
     ///
@@ -29,10 +29,10 @@ impl Miniature {
         self.folder.join("rootfs")
     }
 
-    /// Puts it into a folder of images, as a link named after the digest.
+    /// Puts it into a folder of images, as a link named after the digest's digits.
     pub fn install(&self, images: &Path) {
         std::fs::create_dir_all(images).unwrap_or_else(|error| panic!("make {}: {error}", images.display()));
-        let link = images.join(&self.digest);
+        let link = images.join(self.folder.file_name().unwrap_or_default());
         match std::os::unix::fs::symlink(&self.folder, &link) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -104,6 +104,12 @@ mod tests {
         let images = tempfile::tempdir().unwrap();
         miniature().install(images.path());
         miniature().install(images.path());
-        assert!(images.path().join(&miniature().digest).join("rootfs/bin/sh").exists());
+        assert!(
+            images
+                .path()
+                .join(&miniature().digest["sha256:".len()..])
+                .join("rootfs/bin/sh")
+                .exists()
+        );
     }
 }
