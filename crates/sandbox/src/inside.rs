@@ -1,0 +1,22 @@
+//! What a runtime finds in its sandbox, whoever made it.
+
+/// The runtime's own program; mounted read-only, may be executed by everybody inside.
+pub const RUNTIME: &str = "/run/belljar-runtime";
+
+/// Its only argument when it is started as PID 1.
+pub const RUNTIME_ARGUMENT: &str = "pid1";
+
+/// The directory that holds the link's socket: mounted read-only, mode 0700, owned by root inside.
+pub const LINK_DIRECTORY: &str = "/run/belljar";
+
+/// The socket's name in that directory. It vanishes and comes back when the host agent restarts.
+pub const LINK_SOCKET: &str = "link.sock";
+
+/// The session's files: outlive the sandbox.
+pub const WORKSPACE: &str = "/workspace";
+
+/// The uid of the user whose processes the tools are; owns the workspace.
+pub const USER_ID: u32 = 1000;
+
+/// That user's group.
+pub const GROUP_ID: u32 = 1000;

@@ -1,0 +1,25 @@
+//! The seam between what wants sandboxes and what makes them.
+//!
+//! A [`SandboxProvider`] makes isolated machines from an image, each with a session's disk, with limits, and with one way
+//! out: a listening socket, its link. What a provider is made of (containers, pods, micro-VMs) stays behind the trait;
+//! what every one of them must do is written down as a program, [`conformance`], which is run against each of them and
+//! against the [`Simulator`], so that tests built on the simulator mean something.
+//!
+//! - [`SandboxProvider`], [`ProviderError`]: what can be asked, and how it can fail
+//! - [`SandboxSpec`], [`Limits`], [`ImageDigest`]: what is wanted
+//! - [`SandboxStatus`], [`SandboxState`], [`SandboxUsage`]: what there is
+//! - [`inside`], [`capture`]: what a runtime finds when it starts; the contract between providers and `belljar-runtime`
+//! - [`Simulator`]: a provider without machines; [`conformance`]: the suite
+
+pub mod capture;
+pub mod conformance;
+pub mod inside;
+mod provider;
+mod simulator;
+mod spec;
+mod status;
+
+pub use provider::{ProviderError, SandboxProvider};
+pub use simulator::{Program, Simulator, Started, dialing};
+pub use spec::{ImageDigest, Limits, ParseDigestError, SandboxSpec};
+pub use status::{SandboxState, SandboxStatus, SandboxUsage};
