@@ -1,0 +1,7 @@
+//! The supervisor of a tool's processes as a program of its own.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tools::supervise(std::env::args_os().skip(1))
+}
