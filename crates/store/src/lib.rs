@@ -1,0 +1,53 @@
+//! What Belljar remembers: users, sessions, histories, events, runs, turns, money, audit.
+//!
+//! One concrete [`Store`] on SQLite. Each public method is one acknowledged transaction at the level of the domain: when it
+//! returns, what it did is on the disk, whole, together with the events and audit entries that tell of it. Each method is
+//! told who asks ([`Asker`]) and decides by itself; whoever may not see a thing is told that it does not exist.
+//!
+//! A single writer task owns the writing connection. It takes the jobs that have queued up, runs each under a savepoint
+//! within one transaction, commits once for all of them and then answers (group commit). Readers have a pool of their own
+//! and never wait for it.
+//!
+//! ```text
+//! open, migrations, writer, batch, chain     how it works
+//! users, tokens, session_tokens              who may come in
+//! sessions, prompts, runs, turns, closing    what the agent does
+//! history, events, compaction                what was said and what watchers see
+//! money, ledger, audit                       what it cost, and who did what
+//! backup, restore                            copies
+//! ```
+
+mod asker;
+mod audit;
+mod backup;
+mod error;
+mod events;
+mod history;
+mod ledger;
+mod money;
+mod open;
+mod prompts;
+mod restore;
+mod runs;
+mod session_tokens;
+mod sessions;
+mod tokens;
+mod turns;
+mod users;
+
+pub use asker::Asker;
+pub use audit::{AuditEntry, AuditRecord, AuditVerdict};
+pub use error::StoreError;
+pub use events::{OpenMessage, Tail};
+pub use history::{Compaction, Dialect, Entry, Hash, History, NewCompaction, Positioned};
+pub use ledger::{By, LedgerEntry, UsageFilter, UsageSum};
+pub use money::{Cap, Caps, Charge, OverCap, Reserved, Spend};
+pub use open::{Clock, Config, Store};
+pub use prompts::{Accepted, Joined, Prompt, Target};
+pub use restore::{Restored, restore};
+pub use runs::{End, Ended, Lease, Run, TakenRun};
+pub use session_tokens::SessionToken;
+pub use sessions::{Cursor, Page, Session, SessionFilter};
+pub use tokens::{Identity, NewToken, Token};
+pub use turns::{BeginTurn, Begun, FinishTurn, Finished, LastTurn, TurnOutcome};
+pub use users::User;
