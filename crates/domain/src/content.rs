@@ -7,6 +7,7 @@ use crate::{MessageId, Timestamp, ToolCallId, UserId};
 
 /// Whose turn a message is, as models see it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// What the model is told: by people, and by tools.
@@ -17,6 +18,7 @@ pub enum Role {
 
 /// Who a message really comes from.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Author {
     /// A person who asked through a door.
@@ -37,6 +39,7 @@ pub enum Author {
 
 /// An entry of a session's history.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Message {
     /// Which.
     pub id: MessageId,
@@ -55,6 +58,7 @@ pub struct Message {
 
 /// A piece of a message.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Block {
     /// Words.
@@ -83,6 +87,7 @@ pub enum Block {
 
 /// A picture.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Image {
     /// `image/png`, `image/jpeg`, `image/gif` or `image/webp`.
     pub media_type: String,
@@ -92,6 +97,7 @@ pub struct Image {
 
 /// A model's wish to use a tool.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ToolCall {
     /// The model's name for this call.
     pub id: ToolCallId,
@@ -103,6 +109,7 @@ pub struct ToolCall {
 
 /// What a tool answered.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ToolResult {
     /// The call that it answers.
     pub id: ToolCallId,
@@ -136,6 +143,7 @@ impl ToolResult {
 
 /// A piece of a tool's answer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ResultPart {
     /// Words.
@@ -149,6 +157,7 @@ pub enum ResultPart {
 
 /// A tool as a model is told of it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ToolDefinition {
     /// Its name.
     pub name: String,

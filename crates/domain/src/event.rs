@@ -14,6 +14,7 @@ pub type EventNumber = i64;
 
 /// A durable event as it is stored and sent.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NumberedEvent {
     /// Its place among the session's events.
     pub number: EventNumber,
@@ -26,6 +27,7 @@ pub struct NumberedEvent {
 
 /// Something that happened in a session and is kept.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     /// A message was added to the history, whole.
@@ -126,6 +128,7 @@ pub enum Event {
 
 /// Something that a watcher sees as it happens, and that is not kept as such.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Delta {
     /// More of the open message's text.

@@ -18,6 +18,7 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(value_type = String, format = "uuid"))]
         #[serde(transparent)]
         pub struct $name(Uuid);
 
@@ -85,6 +86,7 @@ id!(
 
 /// The name that a model gave to one of its tool calls; unique within a session.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(value_type = String))]
 #[serde(transparent)]
 pub struct ToolCallId(pub String);
 

@@ -9,6 +9,7 @@ use crate::Usage;
 
 /// An amount in nano-dollars (10⁻⁹ US dollars).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(value_type = i64))]
 #[serde(transparent)]
 pub struct Money(pub i64);
 
@@ -54,6 +55,7 @@ impl fmt::Display for Money {
 
 /// What a model costs, each in nano-dollars for one token (a price of $3 per million tokens is 3,000).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Price {
     /// Input that no cache knew.

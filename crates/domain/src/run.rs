@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 
 /// Counts the times a session's work was taken over. Who holds an older one is refused.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct Epoch(pub i64);
 
 /// Where a run stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Stored, and not begun.
@@ -81,6 +83,7 @@ impl RunState {
 
 /// How a prompt meets a run that is under way.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
     /// The run is interrupted and a new one begins.
@@ -94,6 +97,7 @@ pub enum Delivery {
 
 /// Where the agent loop runs.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
     /// In the sandbox: the whole agent is isolated.
@@ -105,6 +109,7 @@ pub enum Placement {
 
 /// What a run may use up before it is stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RunLimits {
     /// Model calls.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The way by which a prompt came.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Door {
     /// The HTTP API and the web page.
@@ -37,6 +38,7 @@ impl Door {
 /// What the outside calls a session: a Slack thread, a delivery's id, a name that a person chose. At most 200 bytes of
 /// printable text; unique for its owner, whichever door it came by.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(value_type = String, max_length = 200))]
 #[serde(try_from = "String", into = "String")]
 pub struct ExternalKey(String);
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// A moment in UTC, in milliseconds since 1970.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(value_type = i64))]
 #[serde(transparent)]
 pub struct Timestamp(pub i64);
 

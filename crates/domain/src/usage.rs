@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Tokens, each counted in exactly one field: `input` holds only what no cache knew, whatever the provider's own convention.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(default)]
 pub struct Usage {
     /// Input that no cache knew.
