@@ -1,0 +1,140 @@
+//! What each command does.
+
+mod files;
+mod lists;
+mod run;
+
+use std::io::Write;
+
+use domain::SessionId;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::arguments::{ClientCommand, SandboxCommand, UserCommand};
+use crate::render::{Paper, Render};
+use crate::terminal::harmless;
+use crate::watch::Watch;
+use crate::{Client, ClientError, Outcome};
+
+/// Does what was typed; `json` asks for one JSON value a line.
+///
+/// # Errors
+/// When it could not be done; [`ClientError::outcome`] says what the shell is told.
+pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Result<Outcome, ClientError> {
+    match command {
+        ClientCommand::Run(arguments) => return run::run(client, arguments, json).await,
+        ClientCommand::Chat { session, model } => {
+            return run::chat(client, session.as_deref(), model.as_deref(), json).await;
+        }
+        ClientCommand::Sessions(arguments) => lists::sessions(client, &arguments, json).await?,
+        ClientCommand::Show { session } => {
+            let session = resolve(client, &session).await?;
+            draw(&mut Watch::new(client, &session, "0".into(), false), json, true).await?;
+        }
+        ClientCommand::Events { session, after, follow } => {
+            let session = resolve(client, &session).await?;
+            draw(
+                &mut Watch::new(client, &session, after.unwrap_or_else(|| "0".into()), follow),
+                json,
+                true,
+            )
+            .await?;
+        }
+        ClientCommand::Cancel { session } => {
+            let session = resolve(client, &session).await?;
+            let answer: Value = client.post(&format!("/sessions/{session}/cancel"), &json!({})).await?;
+            let words = if answer["run"].is_null() {
+                "nothing was under way"
+            } else {
+                "cancelled"
+            };
+            say(json, &answer, words)?;
+        }
+        ClientCommand::Archive { session } => {
+            let session = resolve(client, &session).await?;
+            let answer: Value = client.post(&format!("/sessions/{session}/archive"), &json!({})).await?;
+            say(json, &answer, "archived")?;
+        }
+        ClientCommand::Put(arguments) => files::put(client, &arguments, json).await?,
+        ClientCommand::Get(arguments) => files::get(client, &arguments).await?,
+        ClientCommand::Files(arguments) => files::list(client, &arguments, json).await?,
+        ClientCommand::Models => lists::models(client, json).await?,
+        ClientCommand::Sandbox(SandboxCommand::List) => lists::sandboxes(client, json).await?,
+        ClientCommand::Sandbox(SandboxCommand::Rm { sandbox }) => {
+            let request = client.request(reqwest::Method::DELETE, &format!("/sandboxes/{}", encoded(&sandbox)));
+            let answer: Value = client.json(request).await?;
+            say(json, &answer, "removed")?;
+        }
+        ClientCommand::Audit { limit } => lists::audit(client, limit, json).await?,
+        ClientCommand::Usage { session } => lists::usage(client, session.as_deref(), json).await?,
+        ClientCommand::User(UserCommand::List) => lists::users(client, json).await?,
+        ClientCommand::User(UserCommand::Add { name, admin }) => {
+            let answer: Value = client.post("/users", &json!({ "name": name, "admin": admin })).await?;
+            say(json, &answer, answer["id"].as_str().unwrap_or_default())?;
+        }
+        ClientCommand::Token(command) => lists::tokens(client, command, json).await?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// The id of the session that was named by its id or by its key.
+async fn resolve(client: &Client, name: &str) -> Result<String, ClientError> {
+    #[derive(Deserialize)]
+    struct Page {
+        sessions: Vec<Named>,
+    }
+    if name.parse::<SessionId>().is_ok() {
+        return Ok(name.to_owned());
+    }
+    let page: Page = client.get(&format!("/sessions?key={}", encoded(name))).await?;
+    let found = page.sessions.into_iter().next().map(|session| session.id.to_string());
+    found.ok_or_else(|| ClientError::Refused {
+        code: "not_found".into(),
+        message: format!("there is no session {name:?}: `belljar sessions` lists them"),
+    })
+}
+
+/// A session as far as most commands care.
+#[derive(Deserialize)]
+struct Named {
+    id: SessionId,
+}
+
+async fn draw(watch: &mut Watch<'_>, json: bool, prompts: bool) -> Result<(), ClientError> {
+    let mut render = Render::new(Paper::standard(), json, prompts);
+    while let Some(seen) = watch.next().await? {
+        render.draw(&seen).map_err(output)?;
+    }
+    Ok(())
+}
+
+/// Prints an answer: itself for a program, words for a person.
+fn say(json: bool, answer: &Value, words: &str) -> Result<(), ClientError> {
+    let line = if json {
+        answer.to_string()
+    } else {
+        harmless(words).into_owned()
+    };
+    writeln!(std::io::stdout(), "{line}").map_err(output)
+}
+
+/// Nobody reads what is written.
+fn output(source: std::io::Error) -> ClientError {
+    ClientError::File {
+        attempt: "write to",
+        path: "the output".into(),
+        source,
+    }
+}
+
+/// A text as it stands in a URL.
+fn encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+        encoded
+    })
+}

@@ -1,0 +1,125 @@
+//! Files in and out of a session's workspace.
+
+use std::path::{Path, PathBuf};
+
+use domain::Timestamp;
+use futures::{StreamExt, TryStreamExt};
+use reqwest::{Body, Method};
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio_util::io::ReaderStream;
+
+use crate::arguments::{FilesArguments, GetArguments, PutArguments};
+use crate::{Client, ClientError};
+
+use super::lists::{self, Column};
+use super::{encoded, output, resolve, say};
+
+pub(super) async fn put(client: &Client, arguments: &PutArguments, json: bool) -> Result<(), ClientError> {
+    let session = resolve(client, &arguments.session).await?;
+    let answer = upload(client, &session, &arguments.file, arguments.path.as_deref()).await?;
+    say(json, &answer, answer["path"].as_str().unwrap_or_default())
+}
+
+/// Copies a file into the workspace, by its own name where no path is given.
+pub(super) async fn upload(
+    client: &Client,
+    session: &str,
+    file: &Path,
+    path: Option<&str>,
+) -> Result<Value, ClientError> {
+    let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
+    let path = path
+        .map(str::to_owned)
+        .or(name)
+        .ok_or_else(|| ClientError::Usage(format!("{} names no file", file.display())))?;
+    let source = tokio::fs::File::open(file)
+        .await
+        .map_err(ClientError::file("open", file))?;
+    let about = source.metadata().await.map_err(ClientError::file("look at", file))?;
+    if !about.is_file() {
+        return Err(ClientError::Usage(format!(
+            "{} is not a file: copy files, or a folder packed into one",
+            file.display()
+        )));
+    }
+    let request = client
+        .request(
+            Method::PUT,
+            &format!("/sessions/{session}/file?path={}", encoded(&path)),
+        )
+        .header(reqwest::header::CONTENT_LENGTH, about.len())
+        .body(Body::wrap_stream(ReaderStream::with_capacity(source, 64 << 10)));
+    client.json(request).await
+}
+
+pub(super) async fn get(client: &Client, arguments: &GetArguments) -> Result<(), ClientError> {
+    let session = resolve(client, &arguments.session).await?;
+    let request = client.request(
+        Method::GET,
+        &format!("/sessions/{session}/file?path={}", encoded(&arguments.path)),
+    );
+    let response = client.send(request).await?;
+    let url = response.url().path().to_owned();
+    let mut bytes = response.bytes_stream().map_err(|source| ClientError::Broken {
+        url: url.clone(),
+        source,
+    });
+    if arguments.file.as_deref() == Some(Path::new("-")) {
+        let mut out = tokio::io::stdout();
+        while let Some(piece) = bytes.next().await {
+            out.write_all(&piece?).await.map_err(output)?;
+        }
+        return out.flush().await.map_err(output);
+    }
+    let place = place(arguments)?;
+    // Beside its place first, so that a copy that broke never stands there as a whole one.
+    let part = PathBuf::from(format!("{}.part", place.display()));
+    let copied = async {
+        let mut file = tokio::fs::File::create(&part)
+            .await
+            .map_err(ClientError::file("write", &part))?;
+        while let Some(piece) = bytes.next().await {
+            file.write_all(&piece?)
+                .await
+                .map_err(ClientError::file("write", &part))?;
+        }
+        file.flush().await.map_err(ClientError::file("write", &part))?;
+        tokio::fs::rename(&part, &place)
+            .await
+            .map_err(ClientError::file("write", &place))
+    };
+    let copied = copied.await;
+    if copied.is_err() {
+        // What failed is told; a piece that stays behind is only in the way.
+        let _ = tokio::fs::remove_file(&part).await;
+    }
+    copied
+}
+
+/// Where a fetched file goes.
+fn place(arguments: &GetArguments) -> Result<PathBuf, ClientError> {
+    let name = Path::new(&arguments.path).file_name();
+    let name = name.ok_or_else(|| ClientError::Usage(format!("{:?} names no file", arguments.path)))?;
+    Ok(match &arguments.file {
+        None => PathBuf::from(name),
+        Some(folder) if folder.is_dir() => folder.join(name),
+        Some(file) => file.clone(),
+    })
+}
+
+pub(super) async fn list(client: &Client, arguments: &FilesArguments, json: bool) -> Result<(), ClientError> {
+    let session = resolve(client, &arguments.session).await?;
+    let answer: Value = client
+        .get(&format!("/sessions/{session}/files?path={}", encoded(&arguments.path)))
+        .await?;
+    let columns = [
+        Column::right("BYTES", |file| file["bytes"].to_string()),
+        Column::left("CHANGED", |file| lists::moment(file["changed"].as_i64().map(Timestamp))),
+        Column::left("PATH", |file| {
+            let slash = if file["kind"] == "folder" { "/" } else { "" };
+            format!("{}{slash}", file["path"].as_str().unwrap_or_default())
+        }),
+    ];
+    lists::table(&answer["files"], &columns, json)
+}

@@ -1,0 +1,239 @@
+//! Tables.
+
+use std::io::Write;
+
+use domain::{Money, Timestamp};
+use serde_json::{Value, json};
+
+use crate::arguments::{ListArguments, TokenCommand};
+use crate::terminal::one_line;
+use crate::{Client, ClientError};
+
+use super::{encoded, output, resolve, say};
+
+/// A column of a table: its head, and what a row has in it.
+pub(super) struct Column {
+    head: &'static str,
+    right: bool,
+    cell: fn(&Value) -> String,
+}
+
+impl Column {
+    pub(super) const fn left(head: &'static str, cell: fn(&Value) -> String) -> Self {
+        Self {
+            head,
+            right: false,
+            cell,
+        }
+    }
+
+    pub(super) const fn right(head: &'static str, cell: fn(&Value) -> String) -> Self {
+        Self {
+            head,
+            right: true,
+            cell,
+        }
+    }
+}
+
+/// Prints rows: one JSON value a line, or columns as wide as they must be.
+pub(super) fn table(rows: &Value, columns: &[Column], json: bool) -> Result<(), ClientError> {
+    let empty = Vec::new();
+    let rows = rows.as_array().unwrap_or(&empty);
+    let mut out = std::io::stdout().lock();
+    if json {
+        return rows.iter().try_for_each(|row| writeln!(out, "{row}")).map_err(output);
+    }
+    let mut lines = vec![columns.iter().map(|column| column.head.to_owned()).collect::<Vec<_>>()];
+    lines.extend(
+        rows.iter()
+            .map(|row| columns.iter().map(|column| one_line(&(column.cell)(row), 80)).collect()),
+    );
+    let widths: Vec<usize> = (0..columns.len())
+        .map(|index| {
+            lines
+                .iter()
+                .map(|line| line[index].chars().count())
+                .max()
+                .unwrap_or_default()
+        })
+        .collect();
+    for line in lines {
+        let cells = line.iter().zip(columns).zip(&widths).map(|((cell, column), width)| {
+            if column.right {
+                format!("{cell:>width$}")
+            } else {
+                format!("{cell:<width$}")
+            }
+        });
+        let line = cells.collect::<Vec<_>>().join("  ");
+        writeln!(out, "{}", line.trim_end()).map_err(output)?;
+    }
+    Ok(())
+}
+
+/// A moment in UTC, as people write it.
+pub(super) fn moment(at: Option<Timestamp>) -> String {
+    let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at.0).ok());
+    at.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
+        .unwrap_or_default()
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn time(value: &Value) -> String {
+    moment(value.as_i64().map(Timestamp))
+}
+
+fn money(value: &Value) -> String {
+    Money(value.as_i64().unwrap_or_default()).to_string()
+}
+
+pub(super) async fn sessions(client: &Client, arguments: &ListArguments, json: bool) -> Result<(), ClientError> {
+    let after = arguments
+        .after
+        .as_deref()
+        .map(|after| format!("&after={}", encoded(after)))
+        .unwrap_or_default();
+    let page: Value = client
+        .get(&format!("/sessions?limit={}{after}", arguments.limit))
+        .await?;
+    if json {
+        return say(true, &page, "");
+    }
+    let columns = [
+        Column::left("SESSION", |row| text(&row["id"])),
+        Column::left("STATE", |row| text(&row["run"]["state"])),
+        Column::left("LAST PROMPT", |row| time(&row["active"])),
+        Column::left("NAME", |row| text(&row["key"])),
+        Column::left("TITLE", |row| text(&row["title"])),
+    ];
+    table(&page["sessions"], &columns, json)?;
+    match page["next"].as_str() {
+        Some(next) => writeln!(std::io::stderr(), "more: belljar sessions --after {next}").map_err(output),
+        None => Ok(()),
+    }
+}
+
+pub(super) async fn models(client: &Client, json: bool) -> Result<(), ClientError> {
+    let answer: Value = client.get("/models").await?;
+    let columns = [
+        Column::left("MODEL", |row| text(&row["name"])),
+        Column::left("PROVIDER", |row| text(&row["provider"])),
+        Column::right("WINDOW", |row| text(&row["window"])),
+        Column::left("", |row| {
+            if row["default"] == true {
+                "default".into()
+            } else {
+                String::new()
+            }
+        }),
+    ];
+    table(&answer["models"], &columns, json)
+}
+
+pub(super) async fn sandboxes(client: &Client, json: bool) -> Result<(), ClientError> {
+    let answer: Value = client.get("/sandboxes").await?;
+    let columns = [
+        Column::left("SANDBOX", |row| text(&row["id"])),
+        Column::left("SESSION", |row| text(&row["session"])),
+        Column::left("STATE", |row| text(&row["state"])),
+    ];
+    table(&answer["sandboxes"], &columns, json)
+}
+
+pub(super) async fn audit(client: &Client, limit: u32, json: bool) -> Result<(), ClientError> {
+    let answer: Value = client.get(&format!("/audit?limit={limit}")).await?;
+    let columns = [
+        Column::right("#", |row| text(&row["number"])),
+        Column::left("WHEN (UTC)", |row| time(&row["at"])),
+        Column::left("WHO", |row| text(&row["actor"])),
+        Column::left("WHAT", |row| text(&row["action"])),
+        Column::left("TO", |row| text(&row["subject"])),
+        Column::left("DETAIL", |row| {
+            if row["detail"].is_null() {
+                String::new()
+            } else {
+                row["detail"].to_string()
+            }
+        }),
+    ];
+    table(&answer["entries"], &columns, json)
+}
+
+pub(super) async fn usage(client: &Client, session: Option<&str>, json: bool) -> Result<(), ClientError> {
+    let filter = match session {
+        Some(session) => format!("?session={}&by=model", resolve(client, session).await?),
+        None => "?by=day".to_owned(),
+    };
+    let answer: Value = client.get(&format!("/usage{filter}")).await?;
+    let columns = [
+        Column::left("", |row| text(&row["name"])),
+        Column::right("CALLS", |row| text(&row["calls"])),
+        Column::right("TOKENS IN", |row| {
+            let parts = ["input", "cache_read", "cache_write", "cache_write_hour"];
+            parts
+                .iter()
+                .filter_map(|part| row["usage"][part].as_u64())
+                .sum::<u64>()
+                .to_string()
+        }),
+        Column::right("TOKENS OUT", |row| text(&row["usage"]["output"])),
+        Column::right("COST", |row| money(&row["cost"])),
+    ];
+    table(&answer["sums"], &columns, json)
+}
+
+pub(super) async fn users(client: &Client, json: bool) -> Result<(), ClientError> {
+    let answer: Value = client.get("/users").await?;
+    let columns = [
+        Column::left("USER", |row| text(&row["id"])),
+        Column::left("NAME", |row| text(&row["name"])),
+        Column::left("", |row| {
+            if row["admin"] == true {
+                "admin".into()
+            } else {
+                String::new()
+            }
+        }),
+        Column::left("SINCE (UTC)", |row| time(&row["created"])),
+    ];
+    table(&answer["users"], &columns, json)
+}
+
+pub(super) async fn tokens(client: &Client, command: TokenCommand, json: bool) -> Result<(), ClientError> {
+    match command {
+        TokenCommand::List => {
+            let answer: Value = client.get("/tokens").await?;
+            let columns = [
+                Column::left("TOKEN", |row| text(&row["id"])),
+                Column::left("FOR", |row| text(&row["label"])),
+                Column::left("USER", |row| text(&row["user"])),
+                Column::left("SINCE (UTC)", |row| time(&row["created"])),
+                Column::left("STATE", |row| {
+                    if row["revoked"].is_null() {
+                        "good".into()
+                    } else {
+                        "revoked".into()
+                    }
+                }),
+            ];
+            table(&answer["tokens"], &columns, json)
+        }
+        TokenCommand::Add { label, user } => {
+            let answer: Value = client.post("/tokens", &json!({ "label": label, "user": user })).await?;
+            say(json, &answer, answer["secret"].as_str().unwrap_or_default())
+        }
+        TokenCommand::Revoke { token } => {
+            let request = client.request(reqwest::Method::DELETE, &format!("/tokens/{}", encoded(&token)));
+            let answer: Value = client.json(request).await?;
+            say(json, &answer, "revoked")
+        }
+    }
+}

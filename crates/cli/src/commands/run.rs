@@ -1,0 +1,169 @@
+//! Giving the agent a job and watching it.
+
+use std::io::{IsTerminal, Read, Write};
+use std::time::Instant;
+
+use domain::{Event, RunId, RunState, SessionId};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::arguments::RunArguments;
+use crate::render::{Paper, Render};
+use crate::watch::{Meaning, Watch};
+use crate::{Client, ClientError, Outcome};
+
+use super::{Named, files};
+
+/// How a prompt was met.
+#[derive(Deserialize)]
+struct Accepted {
+    run: RunId,
+    /// Watch from here to see all of what follows.
+    after: i64,
+}
+
+/// One prompt.
+struct Prompt<'a> {
+    text: &'a str,
+    model: Option<&'a str>,
+    delivery: domain::Delivery,
+}
+
+pub(super) async fn run(client: &Client, arguments: RunArguments, json: bool) -> Result<Outcome, ClientError> {
+    let text = match arguments.prompt.as_deref() {
+        None | Some("-") => from_stdin()?,
+        Some(text) => text.to_owned(),
+    };
+    let session = open(client, arguments.session.as_deref()).await?;
+    for file in &arguments.file {
+        files::upload(client, &session, file, None).await?;
+    }
+    let prompt = Prompt {
+        text: &text,
+        model: arguments.model.as_deref(),
+        delivery: arguments.delivery.into(),
+    };
+    if arguments.detach {
+        let answer: Value = client
+            .post(&format!("/sessions/{session}/prompts"), &body(&prompt))
+            .await?;
+        super::say(json, &answer, &session)?;
+        return Ok(Outcome::Done);
+    }
+    let outcome = prompt_and_watch(client, &session, &prompt, json).await?;
+    if !json && arguments.session.is_none() && std::io::stderr().is_terminal() {
+        // Nobody is hurt if this cannot be written.
+        let _ = writeln!(std::io::stderr(), "go on: belljar run --session {session} \"…\"");
+    }
+    Ok(outcome)
+}
+
+pub(super) async fn chat(
+    client: &Client,
+    session: Option<&str>,
+    model: Option<&str>,
+    json: bool,
+) -> Result<Outcome, ClientError> {
+    let session = open(client, session).await?;
+    let person = std::io::stdin().is_terminal();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut outcome = Outcome::Done;
+    loop {
+        if person {
+            let mut notes = std::io::stderr();
+            write!(notes, "› ")
+                .and_then(|()| notes.flush())
+                .map_err(super::output)?;
+        }
+        let Some(line) = lines.next_line().await.map_err(super::output)? else {
+            return Ok(outcome);
+        };
+        if line.trim().is_empty() {
+            continue;
+        }
+        let prompt = Prompt {
+            text: &line,
+            model,
+            delivery: domain::Delivery::Restart,
+        };
+        outcome = prompt_and_watch(client, &session, &prompt, json).await?;
+    }
+}
+
+fn from_stdin() -> Result<String, ClientError> {
+    if std::io::stdin().is_terminal() {
+        return Err(ClientError::Usage(
+            "nothing to do: say what, as in `belljar run \"count the words in notes.txt\"`".into(),
+        ));
+    }
+    let mut text = String::new();
+    std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(ClientError::file("read", "the standard input".as_ref()))?;
+    Ok(text)
+}
+
+/// The session that was named, made where there is none; a new one where none was named.
+async fn open(client: &Client, named: Option<&str>) -> Result<String, ClientError> {
+    if let Some(id) = named.filter(|name| name.parse::<SessionId>().is_ok()) {
+        return Ok(id.to_owned());
+    }
+    let session: Named = client
+        .post("/sessions", &json!({ "key": named, "door": "cli" }))
+        .await?;
+    Ok(session.id.to_string())
+}
+
+fn body(prompt: &Prompt<'_>) -> Value {
+    json!({ "text": prompt.text, "model": prompt.model, "delivery": prompt.delivery, "door": "cli" })
+}
+
+/// Sends a prompt and draws what follows until its run has ended. Ctrl-C cancels the run; once more, and nobody watches.
+async fn prompt_and_watch(
+    client: &Client,
+    session: &str,
+    prompt: &Prompt<'_>,
+    json: bool,
+) -> Result<Outcome, ClientError> {
+    let began = Instant::now();
+    let accepted: Accepted = client
+        .post(&format!("/sessions/{session}/prompts"), &body(prompt))
+        .await?;
+    let mut render = Render::new(Paper::standard(), json, false);
+    let mut watch = Watch::new(client, session, accepted.after.to_string(), true);
+    let mut cancelling = false;
+    let ended = loop {
+        let seen = tokio::select! {
+            seen = watch.next() => seen?,
+            signal = tokio::signal::ctrl_c() => {
+                if signal.is_err() || cancelling {
+                    return Ok(Outcome::Failed);
+                }
+                cancelling = true;
+                render.note("33", "stopping (Ctrl-C again to leave)").map_err(super::output)?;
+                let _: Value = client.post(&format!("/sessions/{session}/cancel"), &json!({})).await?;
+                continue;
+            }
+        };
+        let Some(seen) = seen else { continue };
+        render.draw(&seen).map_err(super::output)?;
+        if let Some(Meaning::Event(event)) = &seen.meaning
+            && let Event::Run { run, state, code, .. } = &event.event
+            && *run == accepted.run
+            && state.is_final()
+        {
+            break outcome(*state, code.as_deref());
+        }
+    };
+    render.bill(began.elapsed()).map_err(super::output)?;
+    Ok(ended)
+}
+
+fn outcome(state: RunState, code: Option<&str>) -> Outcome {
+    match (state, code) {
+        (RunState::Done, _) => Outcome::Done,
+        (_, Some(code)) => Outcome::of_code(code),
+        _ => Outcome::Failed,
+    }
+}

@@ -1,0 +1,30 @@
+//! The command line as a door: what a person types becomes requests to the HTTP API, and what comes back something that is
+//! pleasant to read.
+//!
+//! The answer goes to stdout and everything about it (tools, thinking, cost) to stderr, so that `belljar run … > answer.md`
+//! holds the answer and nothing else. With `--json` stdout has one JSON value a line. Whatever a model, a tool or a file
+//! said is untrusted: before it reaches a terminal, characters that would command the terminal are made visible.
+//!
+//! * [`arguments`]: what can be typed
+//! * [`client`]: requests, and errors in words
+//! * [`watch`]: the event stream, joined again without loss when it breaks
+//! * [`render`]: events as lines
+//! * [`terminal`]: untrusted text made harmless
+//! * [`commands`]: what each command does
+
+mod arguments;
+mod client;
+mod commands;
+mod outcome;
+mod render;
+mod terminal;
+mod watch;
+
+pub use arguments::{
+    ClientCommand, DeliveryArgument, FilesArguments, GetArguments, ListArguments, PutArguments, RunArguments,
+    SandboxCommand, TokenCommand, UserCommand,
+};
+pub use client::{Client, ClientError};
+pub use commands::execute;
+pub use outcome::Outcome;
+pub use terminal::harmless;
