@@ -1,9 +1,23 @@
 //! From a provider's stream to events and a reply.
 
-use domain::{Block, ToolCallId, Usage};
-use protocol::StopReason;
+mod anthropic;
+mod chat;
+mod responses;
 
-use crate::{Format, SseError};
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use domain::{Block, ToolCall, ToolCallId, Usage};
+use protocol::StopReason;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::error::Category;
+
+use crate::bounds::count_text;
+use crate::{Format, SseError, SseEvent, SseParser};
+
+/// The longest stream that is read: far more than any model says in one reply.
+const LIMIT: usize = 64 << 20;
 
 /// Something a model says, as it says it.
 #[derive(Clone, PartialEq, Debug)]
@@ -51,16 +65,17 @@ pub enum Counted {
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// It is no event stream.
-    #[error("the stream could not be read")]
+    #[error("the stream is no stream of events")]
     Sse(#[from] SseError),
     /// An event is not JSON, or not of the format.
-    #[error("event {event} of the stream is malformed")]
+    #[error("an event {event:?} of the stream is {problem} at byte {at}")]
     Event {
-        /// The event's type, or its number in the stream.
+        /// The event's type.
         event: String,
-        /// What is wrong with it.
-        #[source]
-        source: serde_json::Error,
+        /// What is wrong with it. Nothing is quoted: a provider may send back what nobody may see.
+        problem: &'static str,
+        /// Where.
+        at: usize,
     },
     /// Events contradict each other.
     #[error("the stream contradicts itself: {what}")]
@@ -79,8 +94,8 @@ pub enum DecodeError {
     /// The stream ended before the reply did.
     #[error("the stream ended before the reply was complete")]
     Cut,
-    /// The reply is longer than any that is asked for.
-    #[error("the reply is longer than {limit} bytes")]
+    /// The stream is longer than any reply.
+    #[error("the stream is longer than {limit} bytes")]
     TooLong {
         /// The most that is accepted.
         limit: usize,
@@ -90,38 +105,227 @@ pub enum DecodeError {
 /// Reads the stream of one reply.
 #[derive(Debug)]
 pub struct Decoder {
-    format: Format,
+    parser: SseParser,
+    length: usize,
+    ended: bool,
+    reading: Reading,
+}
+
+#[derive(Debug)]
+enum Reading {
+    Anthropic(anthropic::Reading),
+    Responses(responses::Reading),
+    Chat(chat::Reading),
 }
 
 impl Decoder {
     /// A decoder at the beginning of a stream.
     #[must_use]
     pub fn new(format: Format) -> Self {
-        Self { format }
+        Self {
+            parser: SseParser::default(),
+            length: 0,
+            ended: false,
+            reading: match format {
+                Format::AnthropicMessages => Reading::Anthropic(anthropic::Reading::default()),
+                Format::OpenaiResponses => Reading::Responses(responses::Reading::default()),
+                Format::OpenaiChat => Reading::Chat(chat::Reading::default()),
+            },
+        }
     }
 
-    /// Takes the next piece of the stream and appends what it says to `events`. After an error, and after `Done`, nothing
-    /// more is to be fed; what follows `Done` is ignored.
+    /// Takes the next piece of the stream and appends what it says to `events`. What follows `Done` is ignored; after an
+    /// error nothing more is to be fed.
     pub fn feed(&mut self, piece: &[u8], events: &mut Vec<StreamEvent>) -> Result<(), DecodeError> {
-        let _ = (self.format, piece, events);
-        Ok(())
+        self.length = self.length.saturating_add(piece.len());
+        if self.length > LIMIT {
+            return Err(DecodeError::TooLong { limit: LIMIT });
+        }
+        let Self {
+            parser, ended, reading, ..
+        } = self;
+        parser.feed(piece, |event| {
+            if *ended {
+                return Ok(());
+            }
+            match reading {
+                Reading::Anthropic(reading) => reading.take(event, events)?,
+                Reading::Responses(reading) => reading.take(event, events)?,
+                Reading::Chat(reading) => reading.take(event, events)?,
+            }
+            *ended = matches!(events.last(), Some(StreamEvent::Done(_)));
+            Ok(())
+        })
     }
 
-    /// Says that the stream has ended. Some formats have no last word of their own: there this gives the `Done`.
+    /// Says that the stream has ended: [`DecodeError::Cut`] if the reply has not. Servers of the Chat format that leave
+    /// out its last line are forgiven: there this gives the `Done`.
     pub fn end(&mut self, events: &mut Vec<StreamEvent>) -> Result<(), DecodeError> {
-        let _ = events;
-        Err(DecodeError::Cut)
+        if self.ended {
+            return Ok(());
+        }
+        self.ended = true;
+        match &mut self.reading {
+            Reading::Chat(reading) => reading.end(events),
+            Reading::Anthropic(_) | Reading::Responses(_) => Err(DecodeError::Cut),
+        }
     }
 
-    /// What has been said so far: whole blocks, open texts as far as they came, no half-written tool call; for a stream
-    /// that was cut. The stop reason is `Pause`.
+    /// What has been said so far, for a stream that was cut: whole blocks, open texts as far as they came, no half-written
+    /// tool call. The stop reason is `Pause`. After `Done` it is empty: the reply is given once.
     #[must_use]
     pub fn partial(&self) -> Reply {
-        Reply {
-            blocks: Vec::new(),
-            stop: StopReason::Pause,
-            usage: Usage::default(),
-            counted: Counted::ByUs,
+        match &self.reading {
+            Reading::Anthropic(reading) => reading.partial(),
+            Reading::Responses(reading) => reading.partial(),
+            Reading::Chat(reading) => reading.partial(),
         }
+    }
+}
+
+/// Reads an event's JSON.
+fn parse<'e, T: Deserialize<'e>>(kind: &str, data: &'e str) -> Result<T, DecodeError> {
+    serde_json::from_str(data).map_err(|error| DecodeError::Event {
+        event: kind.chars().take(80).collect(),
+        problem: match error.classify() {
+            Category::Io | Category::Syntax => "no JSON",
+            Category::Eof => "JSON that ends too early",
+            Category::Data => "not of the format",
+        },
+        at: error.column(),
+    })
+}
+
+/// The type of an event: its name, or what its JSON says where a server leaves the name out.
+fn kind<'e>(event: SseEvent<'e>) -> Result<Cow<'e, str>, DecodeError> {
+    #[derive(Deserialize)]
+    struct Typed<'e> {
+        #[serde(borrow)]
+        r#type: Cow<'e, str>,
+    }
+    if event.name.is_empty() {
+        Ok(parse::<Typed<'_>>("without a name", event.data)?.r#type)
+    } else {
+        Ok(Cow::Borrowed(event.name))
+    }
+}
+
+fn inconsistent(what: impl Into<String>) -> DecodeError {
+    DecodeError::Inconsistent { what: what.into() }
+}
+
+/// What a provider says of a failure in mid-stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Failure {
+    r#type: Option<String>,
+    code: Option<Value>,
+    message: Option<String>,
+}
+
+impl From<Failure> for DecodeError {
+    fn from(failure: Failure) -> Self {
+        let code = failure.code.and_then(|code| match code {
+            Value::String(code) => Some(code),
+            Value::Null => None,
+            other => Some(other.to_string()),
+        });
+        Self::Provider {
+            kind: code.or(failure.r#type).unwrap_or_else(|| "an error".to_owned()),
+            message: failure.message.unwrap_or_else(|| "it says no more".to_owned()),
+        }
+    }
+}
+
+/// A call's arguments as a model wrote them: nothing is an empty object, what is no JSON stays a text.
+fn tool_input(written: &str) -> Value {
+    if written.trim().is_empty() {
+        return Value::Object(serde_json::Map::new());
+    }
+    serde_json::from_str(written).unwrap_or_else(|_| Value::String(written.to_owned()))
+}
+
+/// Our own count of the tokens in what has been said.
+fn count_blocks(blocks: &[Block]) -> u64 {
+    blocks
+        .iter()
+        .map(|block| match block {
+            Block::Text { text } | Block::Thinking { text, .. } => count_text(text),
+            Block::ToolUse(call) => count_text(&call.name) + count_text(&call.input.to_string()) + 8,
+            Block::Image(_) | Block::ToolResult(_) => 0,
+        })
+        .sum()
+}
+
+/// Tokens as far as a provider has told them.
+#[derive(Clone, Copy, Default, Debug)]
+struct Told {
+    usage: Usage,
+    input: bool,
+    output: bool,
+}
+
+/// Makes a reply of what a stream said: the last checks that all formats share.
+fn reply(mut blocks: Vec<Block>, stop: StopReason, told: Told, unfinished: u64) -> Result<Reply, DecodeError> {
+    blocks.retain(|block| !matches!(block, Block::Text { text } if text.is_empty()));
+    let counted = count_blocks(&blocks) + unfinished;
+    if stop == StopReason::MaxTokens {
+        // The call that the limit cut is no wish.
+        blocks.retain(|block| {
+            !matches!(
+                block,
+                Block::ToolUse(ToolCall {
+                    input: Value::String(_),
+                    ..
+                })
+            )
+        });
+    }
+    let mut ids = HashSet::new();
+    let mut calls = blocks.iter().filter_map(|block| match block {
+        Block::ToolUse(call) => Some(&call.id),
+        _ => None,
+    });
+    if let Some(id) = calls.find(|id| !ids.insert(*id)) {
+        return Err(inconsistent(format!("two tool calls have the id {:?}", id.0)));
+    }
+    let stop = match stop {
+        StopReason::EndTurn if !ids.is_empty() => StopReason::ToolUse,
+        StopReason::ToolUse if ids.is_empty() => StopReason::EndTurn,
+        other => other,
+    };
+    let (usage, counted) = settle(told, counted);
+    Ok(Reply {
+        blocks,
+        stop,
+        usage,
+        counted,
+    })
+}
+
+/// What a stream that was cut has said, with our count of what nobody told; `unfinished` counts what the blocks leave out.
+fn partial(mut blocks: Vec<Block>, told: Told, unfinished: u64) -> Reply {
+    blocks.retain(|block| !matches!(block, Block::Text { text } if text.is_empty()));
+    let ours = count_blocks(&blocks) + unfinished;
+    // What was told before the end is the count of that moment.
+    let (mut usage, counted) = settle(Told { output: false, ..told }, ours);
+    usage.output = usage.output.max(told.usage.output);
+    Reply {
+        blocks,
+        stop: StopReason::Pause,
+        usage,
+        counted,
+    }
+}
+
+fn settle(told: Told, ours: u64) -> (Usage, Counted) {
+    let mut usage = told.usage;
+    if !told.output {
+        usage.output = ours;
+    }
+    match (told.input, told.output) {
+        (true, true) => (usage, Counted::ByProvider),
+        (true, false) => (usage, Counted::InputByProvider),
+        (false, _) => (usage, Counted::ByUs),
     }
 }

@@ -4,8 +4,10 @@ use bytes::Bytes;
 use domain::ToolDefinition;
 use protocol::ToolChoice;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::Format;
+use crate::encode::append_json;
 
 /// Everything of a request but the messages.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +16,7 @@ pub struct Head<'a> {
     pub model: &'a str,
     /// The system prompt; may be empty.
     pub system: &'a str,
-    /// The tools, in a fixed order.
+    /// The tools, in a fixed order. A history that holds tool calls needs them too: forbid them by `tool_choice` then.
     pub tools: &'a [ToolDefinition],
     /// What the model may do with them.
     pub tool_choice: &'a ToolChoice,
@@ -33,7 +35,7 @@ pub enum Thinking {
     /// Nothing is said about it: the model's own default.
     #[default]
     Default,
-    /// At most so many tokens (Anthropic only).
+    /// At most so many tokens (Anthropic only; others take it for `Default`).
     Budget(u32),
     /// As much as it finds right at this effort.
     Effort(Effort),
@@ -51,18 +53,6 @@ pub enum Effort {
     High,
 }
 
-impl Effort {
-    /// The word that all providers use.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Low => "low",
-            Self::Medium => "medium",
-            Self::High => "high",
-        }
-    }
-}
-
 /// How long the provider is asked to remember the prompt. Only Anthropic wants to be asked; the others cache of themselves.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -76,16 +66,223 @@ pub enum CacheMarks {
     Hour,
 }
 
-/// The body of a streaming request. `messages` are what [`crate::encode_message`] gave for this format, oldest first; empty
-/// ones are skipped.
-#[must_use]
-pub fn request_body<'m>(format: Format, head: &Head<'_>, messages: impl IntoIterator<Item = &'m [u8]>) -> Bytes {
-    let _ = (format, head, messages.into_iter().count());
-    Bytes::new()
+impl CacheMarks {
+    /// The mark as it is spliced into a block, before the brace that closes it.
+    const fn splice(self) -> Option<&'static str> {
+        match self {
+            Self::Off => None,
+            Self::FiveMinutes => Some(r#","cache_control":{"type":"ephemeral"}"#),
+            Self::Hour => Some(r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#),
+        }
+    }
 }
 
-/// The part of a request that never changes within a session.
+/// What Anthropic demands of a thinking budget.
+const LEAST_BUDGET: u64 = 1_024;
+/// How every message of a person or a tool begins in Anthropic's format, and how it ends: `crate::encode` writes it so.
+const USER_BEGINS: &[u8] = br#"{"role":"user""#;
+const CONTENT_ENDS: &[u8] = b"}]}";
+
+/// The body of a streaming request. `messages` are what [`crate::encode_message`] gave for this format, oldest first; empty
+/// ones are skipped. What stands before the first new message is the same, byte for byte, from call to call, save
+/// Anthropic's cache marks: one behind tools and system prompt, one on each of the last two messages that are not the
+/// model's (two, since a provider looks back only some blocks for what it knows, and a message of tool results may be long).
+#[must_use]
+pub fn request_body<'m>(format: Format, head: &Head<'_>, messages: impl IntoIterator<Item = &'m [u8]>) -> Bytes {
+    let messages: Vec<&[u8]> = messages.into_iter().filter(|message| !message.is_empty()).collect();
+    let mut body = head_json(format, head);
+    let tail = tail_json(format, head);
+    let marks = match format {
+        Format::AnthropicMessages => head.cache.splice(),
+        Format::OpenaiResponses | Format::OpenaiChat => None,
+    };
+    body.reserve_exact(messages.iter().map(|message| message.len() + 1).sum::<usize>() + tail.len() + 128);
+    let marked = marks.map_or(messages.len(), |_| second_last_user(&messages));
+    for (place, message) in messages.iter().enumerate() {
+        if !body.ends_with(b"[") {
+            body.push(b',');
+        }
+        match (marks, message.strip_suffix(CONTENT_ENDS)) {
+            (Some(mark), Some(open)) if place >= marked && message.starts_with(USER_BEGINS) => {
+                body.extend_from_slice(open);
+                body.extend_from_slice(mark.as_bytes());
+                body.extend_from_slice(CONTENT_ENDS);
+            }
+            _ => body.extend_from_slice(message),
+        }
+    }
+    body.extend_from_slice(&tail);
+    Bytes::from(body)
+}
+
+fn second_last_user(messages: &[&[u8]]) -> usize {
+    let mut users = (0..messages.len())
+        .rev()
+        .filter(|place| messages[*place].starts_with(USER_BEGINS));
+    let last = users.next();
+    users.next().or(last).unwrap_or(messages.len())
+}
+
+/// The part of a request before its messages, which never changes within a session.
 pub(crate) fn head_json(format: Format, head: &Head<'_>) -> Vec<u8> {
-    let _ = (format, head);
-    Vec::new()
+    let mut json = Vec::with_capacity(head.system.len() + 4_096);
+    json.extend_from_slice(b"{\"model\":");
+    append_json(&mut json, head.model);
+    if !head.tools.is_empty() {
+        json.extend_from_slice(b",\"tools\":[");
+        for (place, tool) in head.tools.iter().enumerate() {
+            if place > 0 {
+                json.push(b',');
+            }
+            append_tool(&mut json, format, tool);
+        }
+        json.push(b']');
+    }
+    match format {
+        Format::AnthropicMessages => {
+            if !head.system.is_empty() {
+                json.extend_from_slice(b",\"system\":[{\"type\":\"text\",\"text\":");
+                append_json(&mut json, head.system);
+                json.extend_from_slice(head.cache.splice().unwrap_or_default().as_bytes());
+                json.extend_from_slice(b"}]");
+            }
+            json.extend_from_slice(b",\"messages\":[");
+        }
+        Format::OpenaiResponses => {
+            if !head.system.is_empty() {
+                json.extend_from_slice(b",\"instructions\":");
+                append_json(&mut json, head.system);
+            }
+            json.extend_from_slice(b",\"input\":[");
+        }
+        Format::OpenaiChat => {
+            json.extend_from_slice(b",\"messages\":[");
+            if !head.system.is_empty() {
+                json.extend_from_slice(b"{\"role\":\"system\",\"content\":");
+                append_json(&mut json, head.system);
+                json.push(b'}');
+            }
+        }
+    }
+    json
+}
+
+fn append_tool(json: &mut Vec<u8>, format: Format, tool: &ToolDefinition) {
+    #[derive(Serialize)]
+    struct Anthropic<'a> {
+        name: &'a str,
+        description: &'a str,
+        input_schema: &'a serde_json::Value,
+    }
+    #[derive(Serialize)]
+    struct Function<'a> {
+        name: &'a str,
+        description: &'a str,
+        parameters: &'a serde_json::Value,
+    }
+    #[derive(Serialize)]
+    struct Responses<'a> {
+        r#type: &'static str,
+        #[serde(flatten)]
+        function: Function<'a>,
+        strict: bool,
+    }
+    #[derive(Serialize)]
+    struct Chat<'a> {
+        r#type: &'static str,
+        function: Function<'a>,
+    }
+    let (name, description) = (tool.name.as_str(), tool.description.as_str());
+    let function = Function {
+        name,
+        description,
+        parameters: &tool.input_schema,
+    };
+    match format {
+        Format::AnthropicMessages => append_json(
+            json,
+            &Anthropic {
+                name,
+                description,
+                input_schema: &tool.input_schema,
+            },
+        ),
+        Format::OpenaiResponses => append_json(
+            json,
+            &Responses {
+                r#type: "function",
+                function,
+                strict: false,
+            },
+        ),
+        Format::OpenaiChat => append_json(
+            json,
+            &Chat {
+                r#type: "function",
+                function,
+            },
+        ),
+    }
+}
+
+/// The part behind the messages, which closes the body.
+fn tail_json(format: Format, head: &Head<'_>) -> Vec<u8> {
+    let mut json = Vec::with_capacity(256);
+    json.push(b']');
+    let mut field = |name: &str, value: serde_json::Value| {
+        json.push(b',');
+        append_json(&mut json, name);
+        json.push(b':');
+        append_json(&mut json, &value);
+    };
+    let forced = !head.tools.is_empty() && *head.tool_choice == ToolChoice::Required;
+    let choice = match (format, head.tool_choice) {
+        _ if head.tools.is_empty() => None,
+        (_, ToolChoice::Auto) => None,
+        (Format::AnthropicMessages, ToolChoice::None) => Some(json!({"type": "none"})),
+        (Format::AnthropicMessages, ToolChoice::Required) => Some(json!({"type": "any"})),
+        (Format::OpenaiResponses | Format::OpenaiChat, ToolChoice::None) => Some(json!("none")),
+        (Format::OpenaiResponses | Format::OpenaiChat, ToolChoice::Required) => Some(json!("required")),
+    };
+    match format {
+        Format::AnthropicMessages => {
+            field("max_tokens", json!(head.max_tokens));
+            // Anthropic refuses a forced tool together with thinking.
+            match head.thinking {
+                Thinking::Budget(budget) if !forced => {
+                    let budget = u64::from(budget).min(head.max_tokens.saturating_sub(1));
+                    if budget >= LEAST_BUDGET {
+                        field("thinking", json!({"type": "enabled", "budget_tokens": budget}));
+                    }
+                }
+                Thinking::Effort(effort) if !forced => {
+                    field("thinking", json!({"type": "adaptive"}));
+                    field("output_config", json!({"effort": effort}));
+                }
+                Thinking::Default | Thinking::Budget(_) | Thinking::Effort(_) => {}
+            }
+        }
+        Format::OpenaiResponses => {
+            field("max_output_tokens", json!(head.max_tokens));
+            // Nothing is kept by the provider: thoughts come back encrypted, and are sent again.
+            field("store", json!(false));
+            field("include", json!(["reasoning.encrypted_content"]));
+            if let Thinking::Effort(effort) = head.thinking {
+                field("reasoning", json!({"effort": effort, "summary": "auto"}));
+            }
+        }
+        Format::OpenaiChat => {
+            field("max_tokens", json!(head.max_tokens));
+            field("stream_options", json!({"include_usage": true}));
+            if let Thinking::Effort(effort) = head.thinking {
+                field("reasoning_effort", json!(effort));
+            }
+        }
+    }
+    if let Some(choice) = choice {
+        field("tool_choice", choice);
+    }
+    field("stream", json!(true));
+    json.push(b'}');
+    json
 }

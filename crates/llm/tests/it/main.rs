@@ -1,0 +1,9 @@
+//! The conversions as a caller sees them.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is amiss")]
+
+mod bounds;
+mod decode;
+mod encode;
+mod golden;
+mod round_trip;
