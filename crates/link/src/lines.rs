@@ -66,7 +66,11 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 return Err(LineError::TooLong);
             }
             if self.from.read_buf(&mut self.buffer).await.map_err(LineError::Read)? == 0 {
-                return if self.buffer.is_empty() { Ok(None) } else { Err(LineError::Cut) };
+                return if self.buffer.is_empty() {
+                    Ok(None)
+                } else {
+                    Err(LineError::Cut)
+                };
             }
         }
     }
@@ -105,14 +109,26 @@ mod tests {
 
     #[tokio::test]
     async fn lines_are_read_whole_and_in_order() {
-        assert_eq!(read(b"1\n 22 \n3\n").await, [Ok(Some(1)), Ok(Some(22)), Ok(Some(3)), Ok(None)]);
+        assert_eq!(
+            read(b"1\n 22 \n3\n").await,
+            [Ok(Some(1)), Ok(Some(22)), Ok(Some(3)), Ok(None)]
+        );
     }
 
     #[tokio::test]
     async fn a_malformed_or_cut_or_endless_line_is_an_error() {
-        assert_eq!(read(b"1\nx\n").await[1], Err("a line of the control stream is malformed".into()));
+        assert_eq!(
+            read(b"1\nx\n").await[1],
+            Err("a line of the control stream is malformed".into())
+        );
         assert_eq!(read(b"1\n2").await[1], Err(LineError::Cut.to_string()));
-        assert_eq!(read(b"\n").await[0], Err("a line of the control stream is malformed".into()));
-        assert_eq!(read(&vec![b'1'; LONGEST + USUAL]).await, [Err(LineError::TooLong.to_string())]);
+        assert_eq!(
+            read(b"\n").await[0],
+            Err("a line of the control stream is malformed".into())
+        );
+        assert_eq!(
+            read(&vec![b'1'; LONGEST + USUAL]).await,
+            [Err(LineError::TooLong.to_string())]
+        );
     }
 }

@@ -24,6 +24,16 @@ pub enum ToHands {
         /// What it may use up.
         limits: RunLimits,
     },
+    /// Kill every process of a call whose result nobody waits for any more.
+    Cancel {
+        /// The call.
+        call: ToolCallId,
+    },
+    /// A run has begun, or ended: have something started ahead, or nothing.
+    Prepare {
+        /// It has begun.
+        on: bool,
+    },
     /// Kill every process of every call. Answered by `stopped`.
     Stop {
         /// Given back with the answer.
@@ -96,6 +106,9 @@ pub enum FromHands {
     File {
         /// From the order.
         request: u64,
+        /// A descriptor comes with this line.
+        #[serde(default)]
+        opened: bool,
         /// What was listed.
         #[serde(default)]
         entries: Vec<FileEntry>,

@@ -192,8 +192,7 @@ impl Linked {
     /// [`LinkError`]; the old file, if any, is then as it was, unless the answer itself was lost.
     pub async fn write_file(&self, path: impl Into<String>, bytes: FileSource) -> Result<(), LinkError> {
         let transfer = Transfer::Write { path: path.into() };
-        self.transfer("write file", transfer, Some(bytes), TRANSFER)
-            .await?;
+        self.transfer("write file", transfer, Some(bytes), TRANSFER).await?;
         Ok(())
     }
 

@@ -56,7 +56,9 @@ async fn route(
     becomes: &mpsc::Sender<Becomes>,
 ) -> Result<Response<Body>, Refusal> {
     if request.uri().query().is_some() {
-        return Err(invalid("the link's requests have no query; a token belongs in the Authorization header"));
+        return Err(invalid(
+            "the link's requests have no query; a token belongs in the Authorization header",
+        ));
     }
     if request.method() == Method::CONNECT {
         return connect(request, link, becomes).await;
@@ -67,8 +69,12 @@ async fn route(
             let upgrade = hyper::upgrade::on(&mut request);
             let _ = becomes.try_send(Becomes::Control(upgrade));
             let mut response = empty(StatusCode::SWITCHING_PROTOCOLS);
-            response.headers_mut().insert(CONNECTION, "upgrade".parse().map_err(|_| invalid("upgrade"))?);
-            response.headers_mut().insert(UPGRADE, "belljar-control".parse().map_err(|_| invalid("upgrade"))?);
+            response
+                .headers_mut()
+                .insert(CONNECTION, "upgrade".parse().map_err(|_| invalid("upgrade"))?);
+            response
+                .headers_mut()
+                .insert(UPGRADE, "belljar-control".parse().map_err(|_| invalid("upgrade"))?);
             Ok(response)
         }
         ("POST", "/v1/turns") => {
@@ -89,8 +95,14 @@ async fn route(
         }
         (method @ ("GET" | "PUT"), path) if path.starts_with("/v1/files/") => {
             token(&request)?;
-            let number = path["/v1/files/".len()..].parse().map_err(|_| invalid("this is no transfer's number"))?;
-            if method == "GET" { file_in(number, link) } else { file_out(request, number, link).await }
+            let number = path["/v1/files/".len()..]
+                .parse()
+                .map_err(|_| invalid("this is no transfer's number"))?;
+            if method == "GET" {
+                file_in(number, link)
+            } else {
+                file_out(request, number, link).await
+            }
         }
         _ => Err(invalid("the link has no such route")),
     }
@@ -120,9 +132,16 @@ async fn connect(
     becomes: &mpsc::Sender<Becomes>,
 ) -> Result<Response<Body>, Refusal> {
     let token = token(&request)?;
-    let authority = request.uri().authority().ok_or_else(|| invalid("CONNECT needs host:port"))?;
+    let authority = request
+        .uri()
+        .authority()
+        .ok_or_else(|| invalid("CONNECT needs host:port"))?;
     let port = authority.port_u16().ok_or_else(|| invalid("CONNECT needs a port"))?;
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let host = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
     if authority.as_str().contains('@') || !(host.parse::<std::net::IpAddr>().is_ok() || is_name(&host)) {
         return Err(invalid("this is neither a host name nor an address"));
     }
@@ -132,7 +151,10 @@ async fn connect(
 }
 
 fn file_in(number: u64, link: &Link) -> Result<Response<Body>, Refusal> {
-    let source = link.orders.take_source(number).ok_or_else(|| invalid("no such transfer waits"))?;
+    let source = link
+        .orders
+        .take_source(number)
+        .ok_or_else(|| invalid("no such transfer waits"))?;
     let body = StreamBody::new(source.map_ok(Frame::data));
     Ok(Response::new(BodyExt::boxed_unsync(body)))
 }
@@ -150,7 +172,9 @@ async fn file_out(request: Request<Incoming>, number: u64, link: &Link) -> Resul
 /// The token as it stands in the one place where it may.
 fn token(request: &Request<Incoming>) -> Result<Secret, Refusal> {
     let mut shown = request.headers().get_all(AUTHORIZATION).iter();
-    let token = shown.next().and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let token = shown
+        .next()
+        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
     match (token, shown.next()) {
         (Some(token), None) if !token.is_empty() => Ok(Secret::new(token)),
         _ => Err(Refusal::new(
@@ -164,7 +188,9 @@ fn token(request: &Request<Incoming>) -> Result<Secret, Refusal> {
 fn is_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
     };
     name.len() <= 253 && name.split('.').all(label)
 }
@@ -174,8 +200,12 @@ async fn read<T: DeserializeOwned>(request: Request<Incoming>, longest: usize) -
         .await
         .map_err(|_| invalid("the request's body took too long"))?
         .map_err(|_| invalid("the request's body is too long, or was cut"))?;
-    serde_json::from_slice(&body.to_bytes())
-        .map_err(|error| Refusal::new(RefusalCode::Invalid, format!("the request's body is malformed: {error}")))
+    serde_json::from_slice(&body.to_bytes()).map_err(|error| {
+        Refusal::new(
+            RefusalCode::Invalid,
+            format!("the request's body is malformed: {error}"),
+        )
+    })
 }
 
 fn invalid(message: &str) -> Refusal {
@@ -183,7 +213,10 @@ fn invalid(message: &str) -> Refusal {
 }
 
 fn unavailable() -> Refusal {
-    Refusal::new(RefusalCode::Unavailable, "the control plane is shutting down; try again")
+    Refusal::new(
+        RefusalCode::Unavailable,
+        "the control plane is shutting down; try again",
+    )
 }
 
 fn refuse(refusal: &Refusal) -> Response<Body> {

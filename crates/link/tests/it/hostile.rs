@@ -1,0 +1,166 @@
+//! What a hostile sandbox may try on its link.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use crate::rig::{Rig, rig, rig_for, turn, within};
+
+/// Sends raw bytes and gives back what comes until the server closes.
+async fn raw(rig: &Rig, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
+    // The server may close before it has read everything.
+    let _ = stream.write_all(bytes).await;
+    let mut answer = Vec::new();
+    let _ = within(stream.read_to_end(&mut answer)).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[tokio::test]
+async fn threat_058_another_uid_than_the_sandboxs_root_is_not_served() {
+    let rig = rig_for(rustix::process::geteuid().as_raw() + 100_000);
+    within(rig.client.resolve("good.test")).await.unwrap_err();
+    within(rig.client.control()).await.unwrap_err();
+    assert_eq!(rig.seen(), [""; 0]);
+}
+
+#[tokio::test]
+async fn threat_064_a_token_in_the_query_is_refused() {
+    let rig = rig();
+    let answer = raw(
+        &rig,
+        b"POST /v1/names?token=good HTTP/1.1\r\nhost: x\r\nauthorization: Bearer good\r\ncontent-length: 20\r\n\r\n{\"name\":\"good.test\"}",
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    let referer = b"POST /v1/names HTTP/1.1\r\nhost: x\r\nreferer: http://x/?token=good\r\ncontent-length: 20\r\n\r\n{\"name\":\"good.test\"}";
+    assert!(raw(&rig, referer).await.starts_with("HTTP/1.1 401"));
+    assert_eq!(rig.seen(), [""; 0]);
+}
+
+#[tokio::test]
+async fn every_request_shows_a_token_exactly_once() {
+    let rig = rig();
+    for request in [
+        "POST /v1/turns",
+        "POST /v1/names",
+        "GET /v1/files/1",
+        "PUT /v1/files/1",
+        "CONNECT good.test:443",
+    ] {
+        for shown in [
+            "",
+            "authorization: Basic Z29vZA==\r\n",
+            "authorization: Bearer good\r\nauthorization: Bearer good\r\n",
+        ] {
+            let answer = raw(
+                &rig,
+                format!("{request} HTTP/1.1\r\nhost: x\r\n{shown}content-length: 0\r\n\r\n").as_bytes(),
+            )
+            .await;
+            assert!(answer.starts_with("HTTP/1.1 401"), "{request} {shown}: {answer}");
+        }
+    }
+    assert_eq!(rig.seen(), [""; 0]);
+}
+
+#[tokio::test]
+async fn malformed_requests_are_refused_and_nothing_is_asked() {
+    let rig = rig();
+    let head = "host: x\r\nauthorization: Bearer good\r\n";
+    let bad = [
+        format!("POST /v1/names HTTP/1.1\r\n{head}content-length: 5\r\n\r\n{{\"na\""),
+        format!("POST /v1/names HTTP/1.1\r\n{head}content-length: 16\r\n\r\n{{\"name\":\"a\\u0000b\"}}"),
+        format!("POST /v1/names HTTP/1.1\r\n{head}content-length: 9999999\r\n\r\n"),
+        format!("POST /v1/turns HTTP/1.1\r\n{head}content-length: 2\r\n\r\n[]"),
+        format!("POST /v1/turns HTTP/1.1\r\n{head}content-length: 99999999999\r\n\r\n[]"),
+        format!("GET /v1/files/../../etc/passwd HTTP/1.1\r\n{head}\r\n"),
+        format!("GET /v1/files/-1 HTTP/1.1\r\n{head}\r\n"),
+        format!("CONNECT good.test HTTP/1.1\r\n{head}\r\n"),
+        format!("CONNECT user@good.test:443 HTTP/1.1\r\n{head}\r\n"),
+        format!("CONNECT good.test:99999 HTTP/1.1\r\n{head}\r\n"),
+        format!("CONNECT good.test%00.evil:443 HTTP/1.1\r\n{head}\r\n"),
+        format!("DELETE /v1/turns HTTP/1.1\r\n{head}\r\n"),
+        "\u{1}\u{2}\u{3}\r\n\r\n".to_owned(),
+    ];
+    for request in bad {
+        let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        within(stream.read_to_string(&mut answer)).await.unwrap();
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
+            "{request}: {answer}"
+        );
+    }
+    assert_eq!(rig.seen(), [""; 0]);
+    within(rig.client.invoke_llm(&turn(1))).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_malformed_control_stream_is_closed_and_the_next_one_served() {
+    let rig = rig();
+    let open = "POST /v1/control HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: belljar-control\r\n\r\n";
+    let hello = "{\"protocol\":1,\"build\":\"x\"}\n";
+    for lines in [
+        "nonsense\n".to_owned(),
+        "{\"protocol\":99,\"build\":\"x\"}\n".to_owned(),
+        format!("{hello}{{\"type\":\"become_root\"}}\n"),
+        format!("{hello}\u{0}\n"),
+        format!("{hello}{{\"type\":\"result\""),
+    ] {
+        let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
+        stream.write_all(format!("{open}{lines}").as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = Vec::new();
+        within(stream.read_to_end(&mut answer)).await.unwrap();
+        assert!(answer.starts_with(b"HTTP/1.1 101"), "{lines}");
+    }
+    within(rig.linked.closed()).await;
+    let _control = within(rig.client.control()).await.unwrap();
+    within(rig.linked.connected()).await;
+}
+
+#[tokio::test]
+async fn threat_017_a_gigabyte_of_header_is_cut_off_at_once() {
+    let rig = rig();
+    let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
+    stream.write_all(b"POST /v1/turns HTTP/1.1\r\nx: ").await.unwrap();
+    let piece = vec![b'a'; 1 << 16];
+    let mut taken = 0_usize;
+    while taken < 1 << 30 {
+        match within(stream.write(&piece)).await {
+            Ok(written) => taken += written,
+            Err(_) => break,
+        }
+    }
+    assert!(taken < 8 << 20, "{taken} bytes of header were taken");
+}
+
+#[tokio::test]
+async fn threat_017_ten_thousand_connections_shut_only_their_own_sandbox_out() {
+    let flooded = rig();
+    let other = rig();
+    let mut slow = Vec::new();
+    for _ in 0..10_000 {
+        let connect = UnixStream::connect(&flooded.socket);
+        // When the places and the queue are full, a further connection waits.
+        let Ok(connected) = tokio::time::timeout(Duration::from_millis(50), connect).await else {
+            break;
+        };
+        let Ok(mut stream) = connected else { break };
+        let _ = stream.write_all(b"POST /v1/turns HTTP/1.1\r\n").await;
+        slow.push(stream);
+    }
+    within(other.client.invoke_llm(&turn(1))).await.unwrap();
+    // Slow ones are closed after a while, and their places are free again.
+    drop(slow);
+    within(async {
+        while flooded.client.invoke_llm(&turn(1)).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,8 @@
+//! Both ends of the link over a real socket.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod files;
+mod hostile;
+mod orders;
+mod requests;
+mod rig;

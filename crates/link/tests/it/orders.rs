@@ -1,0 +1,211 @@
+//! The control stream.
+
+use std::collections::BTreeMap;
+
+use domain::{Epoch, RunId, RunLimits, SessionId, ToolCall, ToolCallId, ToolResult};
+use link::server::LinkError;
+use protocol::{FileEntry, FileKind, Start, ToControl, ToRuntime, Transfer};
+use secret::Secret;
+use serde_json::json;
+
+use crate::rig::{rig, within};
+
+fn call(id: &str) -> ToolCall {
+    ToolCall {
+        id: ToolCallId(id.into()),
+        name: "read".into(),
+        input: json!({"path": "a"}),
+    }
+}
+
+#[tokio::test]
+async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer() {
+    let rig = rig();
+    let mut control = within(rig.client.control()).await.unwrap();
+    within(rig.linked.connected()).await;
+    let session = SessionId::new();
+    let environment = BTreeMap::from([("KEY".to_owned(), "credential-brokered".to_owned())]);
+    let runtime = async {
+        let order = control.reader.next().await.unwrap().unwrap();
+        assert_eq!(
+            order,
+            ToRuntime::Claim {
+                session,
+                token: Secret::new("t"),
+                environment: environment.clone()
+            }
+        );
+        control
+            .writer
+            .send(&ToControl::Claimed { failure: None })
+            .await
+            .unwrap();
+    };
+    let token = Secret::new("t");
+    let (claimed, ()) =
+        within(async { tokio::join!(rig.linked.claim(session, &token, environment.clone()), runtime) }).await;
+    claimed.unwrap();
+}
+
+#[tokio::test]
+async fn a_refused_claim_is_an_error_with_the_reason() {
+    let rig = rig();
+    let mut control = within(rig.client.control()).await.unwrap();
+    within(rig.linked.connected()).await;
+    let runtime = async {
+        control.reader.next().await.unwrap();
+        let failure = Some("this sandbox belongs to another session".to_owned());
+        control.writer.send(&ToControl::Claimed { failure }).await.unwrap();
+    };
+    let token = Secret::new("t");
+    let (claimed, ()) =
+        within(async { tokio::join!(rig.linked.claim(SessionId::new(), &token, BTreeMap::new()), runtime) }).await;
+    let error = claimed.unwrap_err();
+    assert!(error.to_string().contains("belongs to another session"), "{error}");
+}
+
+#[tokio::test]
+async fn parallel_calls_get_their_own_results_and_progress_goes_to_the_handler() {
+    let mut rig = rig();
+    let mut control = within(rig.client.control()).await.unwrap();
+    within(rig.linked.connected()).await;
+    let runtime = async {
+        let mut calls = Vec::new();
+        for _ in 0..2 {
+            match control.reader.next().await.unwrap().unwrap() {
+                ToRuntime::Call { call, .. } => calls.push(call.id),
+                other => panic!("{other:?}"),
+            }
+        }
+        let progress = ToControl::Progress {
+            call: calls[0].clone(),
+            text: "half".into(),
+        };
+        control.writer.send(&progress).await.unwrap();
+        for id in calls.into_iter().rev() {
+            let text = format!("result of {id}");
+            control
+                .writer
+                .send(&ToControl::Result {
+                    result: ToolResult::text(id, text),
+                })
+                .await
+                .unwrap();
+        }
+    };
+    let limits = RunLimits::default();
+    let (first, second, ()) = within(async {
+        tokio::join!(
+            rig.linked.call(call("1"), limits),
+            rig.linked.call(call("2"), limits),
+            runtime
+        )
+    })
+    .await;
+    assert_eq!(first.unwrap(), ToolResult::text(ToolCallId("1".into()), "result of 1"));
+    assert_eq!(second.unwrap(), ToolResult::text(ToolCallId("2".into()), "result of 2"));
+    let progress = within(rig.events.recv()).await.unwrap();
+    assert!(matches!(progress, ToControl::Progress { text, .. } if text == "half"));
+}
+
+#[tokio::test]
+async fn start_goes_in_and_the_loops_end_comes_out() {
+    let mut rig = rig();
+    let mut control = within(rig.client.control()).await.unwrap();
+    within(rig.linked.connected()).await;
+    let start = Start {
+        run: RunId::new(),
+        epoch: Epoch(3),
+        turn: 1,
+        tools: vec!["read".into()],
+        limits: RunLimits::default(),
+    };
+    within(rig.linked.start(start.clone())).await.unwrap();
+    assert_eq!(
+        within(control.reader.next()).await.unwrap(),
+        Some(ToRuntime::Start(start.clone()))
+    );
+    let end = ToControl::LoopEnded {
+        run: start.run,
+        epoch: start.epoch,
+        failure: None,
+    };
+    control.writer.send(&end).await.unwrap();
+    assert_eq!(within(rig.events.recv()).await, Some(end));
+}
+
+#[tokio::test]
+async fn a_folder_is_listed_and_a_failure_told() {
+    let rig = rig();
+    let mut control = within(rig.client.control()).await.unwrap();
+    within(rig.linked.connected()).await;
+    let entry = FileEntry {
+        path: "a".into(),
+        kind: FileKind::File,
+        bytes: 3,
+        changed: 0,
+    };
+    let runtime = async {
+        for (entries, failure) in [
+            (vec![entry.clone()], None),
+            (Vec::new(), Some("no such folder".to_owned())),
+        ] {
+            let Some(ToRuntime::Transfer {
+                request,
+                transfer: Transfer::List { .. },
+            }) = control.reader.next().await.unwrap()
+            else {
+                panic!("not a list")
+            };
+            control
+                .writer
+                .send(&ToControl::Transferred {
+                    request,
+                    entries,
+                    failure,
+                })
+                .await
+                .unwrap();
+        }
+    };
+    let asked = async {
+        assert_eq!(rig.linked.list_files("").await.unwrap(), std::slice::from_ref(&entry));
+        let error = rig.linked.list_files("gone").await.unwrap_err();
+        assert!(error.to_string().contains("no such folder"), "{error}");
+    };
+    within(async { tokio::join!(asked, runtime) }).await;
+}
+
+#[tokio::test]
+async fn what_waits_when_the_runtime_goes_is_lost_and_later_orders_too() {
+    let rig = rig();
+    let mut control = within(rig.client.control()).await.unwrap();
+    within(rig.linked.connected()).await;
+    let runtime = async {
+        control.reader.next().await.unwrap();
+        drop(control);
+    };
+    let (called, ()) = within(async { tokio::join!(rig.linked.call(call("1"), RunLimits::default()), runtime) }).await;
+    assert!(matches!(called, Err(LinkError::Lost { .. })), "{called:?}");
+    within(rig.linked.closed()).await;
+    assert!(matches!(within(rig.linked.stop()).await, Err(LinkError::Lost { .. })));
+}
+
+#[tokio::test]
+async fn a_newer_control_stream_takes_the_place_of_the_older() {
+    let rig = rig();
+    let mut old = within(rig.client.control()).await.unwrap();
+    within(rig.linked.connected()).await;
+    let mut new = within(rig.client.control()).await.unwrap();
+    // The older one is closed, and with that the newer one is in its place.
+    assert!(matches!(within(old.reader.next()).await, Ok(None) | Err(_)));
+    within(rig.linked.token(&Secret::new("newer"))).await.unwrap();
+    let order = within(new.reader.next()).await.unwrap();
+    assert_eq!(
+        order,
+        Some(ToRuntime::Token {
+            token: Secret::new("newer")
+        })
+    );
+    assert!(rig.linked.is_connected());
+}

@@ -1,0 +1,94 @@
+//! Turns, names and connections.
+
+use link::client::ClientError;
+use protocol::RefusalCode;
+use secret::Secret;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::rig::{rig, turn, within};
+
+fn code(error: ClientError) -> RefusalCode {
+    match error {
+        ClientError::Refused(refusal) => refusal.code,
+        other => panic!("not a refusal: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_turn_is_answered_or_refused_with_its_reason() {
+    let rig = rig();
+    let reply = within(rig.client.invoke_llm(&turn(1))).await.unwrap();
+    assert!(reply.calls.is_empty());
+    let refused = within(rig.client.invoke_llm(&turn(10))).await.unwrap_err();
+    assert_eq!(refused.to_string(), "the run was taken over");
+    assert_eq!(code(refused), RefusalCode::Stale);
+    assert_eq!(rig.seen(), ["turn 1", "turn 10"]);
+}
+
+#[tokio::test]
+async fn a_name_is_let_through_or_denied() {
+    let rig = rig();
+    within(rig.client.resolve("good.test")).await.unwrap();
+    let denied = within(rig.client.resolve("bad.test")).await.unwrap_err();
+    assert_eq!(code(denied), RefusalCode::Denied);
+}
+
+#[tokio::test]
+async fn a_connection_carries_bytes_both_ways_until_both_sides_close() {
+    let rig = rig();
+    let mut tunnel = within(rig.client.connect("good.test", 5432)).await.unwrap();
+    let sent = vec![7_u8; 300_000];
+    let mut back = vec![0; sent.len()];
+    within(async {
+        let (mut read, mut write) = tokio::io::split(&mut tunnel);
+        let (written, read) = tokio::join!(write.write_all(&sent), read.read_exact(&mut back));
+        written.unwrap();
+        read.unwrap();
+    })
+    .await;
+    assert!(back == sent);
+    tunnel.shutdown().await.unwrap();
+    assert_eq!(within(tunnel.read(&mut back)).await.unwrap(), 0);
+    assert_eq!(rig.seen(), ["connect good.test 5432"]);
+}
+
+#[tokio::test]
+async fn a_denied_connection_says_why() {
+    let rig = rig();
+    for host in ["192.0.2.7", "2001:db8::7", "bad.test"] {
+        let denied = within(rig.client.connect(host, 22)).await.unwrap_err();
+        assert_eq!(denied.to_string(), "no rule allows it");
+    }
+    assert_eq!(
+        rig.seen(),
+        ["connect 192.0.2.7 22", "connect 2001:db8::7 22", "connect bad.test 22"]
+    );
+}
+
+#[tokio::test]
+async fn without_a_token_nothing_is_asked_and_a_wrong_one_is_the_handlers_to_refuse() {
+    let rig = rig();
+    let nobody = link::client::Client::new(&rig.socket, &rig.tasks);
+    assert!(matches!(
+        within(nobody.resolve("good.test")).await,
+        Err(ClientError::Unclaimed)
+    ));
+    nobody.set_token(Secret::new("stolen"));
+    assert_eq!(
+        code(within(nobody.resolve("good.test")).await.unwrap_err()),
+        RefusalCode::Unauthorized
+    );
+    assert_eq!(rig.seen(), ["resolve good.test"]);
+}
+
+#[tokio::test]
+async fn a_control_plane_that_is_gone_is_lost_and_not_a_refusal() {
+    let rig = rig();
+    rig.linked.close();
+    let socket = rig.socket.clone();
+    std::fs::remove_file(socket).unwrap();
+    assert!(matches!(
+        within(rig.client.invoke_llm(&turn(1))).await,
+        Err(ClientError::Connect { .. })
+    ));
+}

@@ -1,0 +1,146 @@
+//! A link in a temporary folder: a handler that remembers, a server, and a client.
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::{MessageId, RunId, SandboxId, ToolCallId};
+use lifecycle::Tasks;
+use link::client::Client;
+use link::server::{Connection, LinkHandler, Linked};
+use protocol::{Refusal, RefusalCode, StopReason, ToControl, ToolChoice, TurnReply, TurnRequest};
+use secret::Secret;
+use tokio::sync::mpsc;
+
+/// Long enough for a slow machine, short enough for a person.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("nothing happened within half a minute")
+}
+
+/// Lets `good.test` pass and echoes what is sent there; refuses every other token than `good`, and every other name.
+pub(crate) struct Handler {
+    pub(crate) seen: Mutex<Vec<String>>,
+    events: mpsc::Sender<ToControl>,
+}
+
+impl Handler {
+    fn see(&self, token: &Secret, what: String) -> Result<(), Refusal> {
+        self.seen.lock().unwrap().push(what);
+        if token.expose() == "good" {
+            return Ok(());
+        }
+        Err(Refusal::new(RefusalCode::Unauthorized, "this token opens nothing here"))
+    }
+}
+
+#[async_trait]
+impl LinkHandler for Handler {
+    async fn invoke_llm(&self, _: SandboxId, token: &Secret, request: TurnRequest) -> Result<TurnReply, Refusal> {
+        self.see(token, format!("turn {}", request.turn))?;
+        if request.turn > 9 {
+            return Err(Refusal::new(RefusalCode::Stale, "the run was taken over"));
+        }
+        Ok(TurnReply {
+            message: MessageId::new(),
+            calls: Vec::new(),
+            stop: StopReason::EndTurn,
+        })
+    }
+
+    async fn connect(
+        &self,
+        _: SandboxId,
+        token: &Secret,
+        host: &str,
+        port: u16,
+    ) -> Result<Box<dyn Connection>, Refusal> {
+        self.see(token, format!("connect {host} {port}"))?;
+        if host != "good.test" {
+            return Err(Refusal::new(RefusalCode::Denied, "no rule allows it"));
+        }
+        let (near, far) = tokio::io::duplex(1 << 10);
+        let (mut read, mut write) = tokio::io::split(far);
+        Tasks::new().spawn(async move {
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+            let _ = tokio::io::AsyncWriteExt::shutdown(&mut write).await;
+        });
+        Ok(Box::new(near))
+    }
+
+    async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
+        self.see(token, format!("resolve {name}"))?;
+        if name == "good.test" {
+            return Ok(());
+        }
+        Err(Refusal::new(RefusalCode::Denied, "no rule allows it"))
+    }
+
+    async fn event(&self, _: SandboxId, event: ToControl) {
+        let _ = self.events.send(event).await;
+    }
+}
+
+pub(crate) struct Rig {
+    pub(crate) linked: Linked,
+    pub(crate) client: Client,
+    pub(crate) handler: Arc<Handler>,
+    pub(crate) events: mpsc::Receiver<ToControl>,
+    pub(crate) socket: PathBuf,
+    pub(crate) tasks: Tasks,
+    _folder: tempfile::TempDir,
+}
+
+/// A link whose client shows the token `good`.
+pub(crate) fn rig() -> Rig {
+    rig_for(rustix::process::geteuid().as_raw())
+}
+
+pub(crate) fn rig_for(uid: u32) -> Rig {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("link.sock");
+    let tasks = Tasks::new();
+    let (send, events) = mpsc::channel(64);
+    let handler = Arc::new(Handler {
+        seen: Mutex::default(),
+        events: send,
+    });
+    let listener = UnixListener::bind(&socket).unwrap();
+    let erased: Arc<dyn LinkHandler> = handler.clone();
+    let linked = link::server::serve(listener, SandboxId::new(), uid, erased, &tasks).unwrap();
+    let client = Client::new(&socket, &tasks);
+    client.set_token(Secret::new("good"));
+    Rig {
+        linked,
+        client,
+        handler,
+        events,
+        socket,
+        tasks,
+        _folder: folder,
+    }
+}
+
+impl Rig {
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.handler.seen.lock().unwrap().clone()
+    }
+}
+
+pub(crate) fn turn(turn: u32) -> TurnRequest {
+    TurnRequest {
+        run: RunId::new(),
+        epoch: domain::Epoch(1),
+        turn,
+        results: vec![domain::ToolResult::text(
+            ToolCallId("call".into()),
+            "what the tool said",
+        )],
+        tool_choice: ToolChoice::Auto,
+    }
+}
