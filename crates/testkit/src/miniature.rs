@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 /// The miniature root file system.
 #[derive(Debug)]
 pub struct Miniature {
-    /// `sha256:` and 64 hexadecimal digits that name exactly this content.
+    /// 64 hexadecimal digits that name exactly this content.
     pub digest: String,
-    /// The image folder: holds `rootfs` and `config.json`, and is named after the digest's digits. Nobody writes into it.
+    /// The image folder: holds `rootfs` and `config.json`, and is named after the digest. Nobody writes into it.
     pub folder: PathBuf,
     /// Whether it has a Node of version 22 or later, at `/usr/local/bin/node`.
     ///
@@ -29,10 +29,10 @@ impl Miniature {
         self.folder.join("rootfs")
     }
 
-    /// Puts it into a folder of images, as a link named after the digest's digits.
+    /// Puts it into a folder of images, as a link named after the digest.
     pub fn install(&self, images: &Path) {
         std::fs::create_dir_all(images).unwrap_or_else(|error| panic!("make {}: {error}", images.display()));
-        let link = images.join(self.folder.file_name().unwrap_or_default());
+        let link = images.join(&self.digest);
         match std::os::unix::fs::symlink(&self.folder, &link) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -104,12 +104,6 @@ mod tests {
         let images = tempfile::tempdir().unwrap();
         miniature().install(images.path());
         miniature().install(images.path());
-        assert!(
-            images
-                .path()
-                .join(&miniature().digest["sha256:".len()..])
-                .join("rootfs/bin/sh")
-                .exists()
-        );
+        assert!(images.path().join(&miniature().digest).join("rootfs/bin/sh").exists());
     }
 }

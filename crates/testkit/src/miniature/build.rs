@@ -40,7 +40,7 @@ pub(super) fn make(kept: &Path) -> Result<Miniature, String> {
             .map_err(|error| format!("move the finished one to {}: {error}", folder.display()))?;
     }
     Ok(Miniature {
-        digest: format!("sha256:{digest}"),
+        digest,
         folder,
         has_node: node.is_some(),
     })

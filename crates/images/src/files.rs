@@ -1,0 +1,184 @@
+//! What a recipe asks for beyond packages: folders, files, links, the user; and what it wants away.
+
+use std::fs::Permissions;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::BuildError;
+use crate::recipe::{User, Wanted};
+
+/// Removes a folder with all that is in it, if it is there.
+pub(crate) fn remove_all(path: &Path) -> Result<(), BuildError> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(BuildError::file("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Finishes a root file system as the recipe says.
+pub(crate) fn finish(wanted: &Wanted, root: &Path) -> Result<(), BuildError> {
+    let root = root.canonicalize().map_err(BuildError::file("look at", root))?;
+    add_user(&wanted.user, &root)?;
+    for (path, folder) in &wanted.folders {
+        let path = place(&root, path)?;
+        make_folder(&path)?;
+        chown(&path, Some(folder.owner), Some(folder.owner)).map_err(BuildError::file("give away", &path))?;
+        let mode = Permissions::from_mode(folder.mode_bits().unwrap_or(0o755));
+        std::fs::set_permissions(&path, mode).map_err(BuildError::file("set the mode of", &path))?;
+    }
+    for (path, text) in &wanted.files {
+        write(&place(&root, path)?, text)?;
+    }
+    for (path, target) in &wanted.links {
+        let path = place(&root, path)?;
+        remove(&path)?;
+        symlink(target, &path).map_err(BuildError::file("make the link", &path))?;
+    }
+    for path in &wanted.remove {
+        remove(&place(&root, path)?)?;
+    }
+    leave_no_trace(&root)
+}
+
+/// Removes what tells of the machine that built the image, and what every sandbox gets anew.
+fn leave_no_trace(root: &Path) -> Result<(), BuildError> {
+    let of_the_build = [
+        "etc/apt/sources.list",
+        "etc/machine-id",
+        "etc/hostname",
+        "etc/resolv.conf",
+    ];
+    for path in of_the_build.iter().map(|path| root.join(path)) {
+        remove(&path)?;
+    }
+    for folder in [
+        "dev",
+        "proc",
+        "sys",
+        "run",
+        "tmp",
+        "var/tmp",
+        "var/log",
+        "var/cache/apt",
+        "var/lib/apt/lists",
+        "etc/apt/sources.list.d",
+    ] {
+        let folder = root.join(folder);
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            continue;
+        };
+        for entry in entries {
+            let entry = entry.map_err(BuildError::file("list", &folder))?;
+            remove(&entry.path())?;
+        }
+    }
+    // A sandbox mounts its own over these, for which they must be there.
+    for path in ["etc/hostname", "etc/resolv.conf", "etc/hosts"] {
+        let path = root.join(path);
+        if !path.exists() && path.parent().is_some_and(Path::exists) {
+            write(&path, "")?;
+        }
+    }
+    Ok(())
+}
+
+fn add_user(user: &User, root: &Path) -> Result<(), BuildError> {
+    let (name, id) = (&user.name, user.id);
+    let etc = root.join("etc");
+    make_folder(&etc)?;
+    append(
+        &etc.join("passwd"),
+        &format!("{name}:x:{id}:{id}:{name}:/home/{name}:/bin/bash\n"),
+    )?;
+    append(&etc.join("group"), &format!("{name}:x:{id}:\n"))?;
+    for folder in [place(root, &Path::new("/home").join(name))?, place(root, &user.folder)?] {
+        make_folder(&folder)?;
+        chown(&folder, Some(id), Some(id)).map_err(BuildError::file("give away", &folder))?;
+    }
+    Ok(())
+}
+
+/// Where a path of the image is on this machine. Symbolic links on the way are followed as long as they stay inside.
+fn place(root: &Path, path: &Path) -> Result<PathBuf, BuildError> {
+    let inside = root.join(path.strip_prefix("/").unwrap_or(path));
+    let parent = inside.parent().unwrap_or(root);
+    let there = parent
+        .ancestors()
+        .find(|folder| folder.symlink_metadata().is_ok())
+        .unwrap_or(root);
+    let real = there.canonicalize().map_err(BuildError::file("follow", there))?;
+    if !real.starts_with(root) {
+        return Err(BuildError::Outward { path: path.to_owned() });
+    }
+    make_folder(parent)?;
+    Ok(inside)
+}
+
+fn make_folder(path: &Path) -> Result<(), BuildError> {
+    std::fs::create_dir_all(path).map_err(BuildError::file("make the folder", path))
+}
+
+fn remove(path: &Path) -> Result<(), BuildError> {
+    let removed = match path.symlink_metadata() {
+        Ok(about) if about.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed.map_err(BuildError::file("remove", path))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), BuildError> {
+    remove(path)?;
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(BuildError::file("write", path))
+}
+
+fn append(path: &Path, line: &str) -> Result<(), BuildError> {
+    let text = std::fs::read_to_string(path).or_else(|error| match error.kind() {
+        ErrorKind::NotFound => Ok(String::new()),
+        _ => Err(error),
+    });
+    let text = text.map_err(BuildError::file("read", path))?;
+    write(path, &(text + line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_leads_out_of_the_image_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, outside) = (folder.path().join("root"), folder.path().join("outside"));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::create_dir_all(&outside).unwrap();
+        let root = root.canonicalize().unwrap();
+        symlink(&outside, root.join("run")).unwrap();
+        symlink("usr/bin", root.join("bin")).unwrap();
+        std::fs::create_dir_all(root.join("usr/bin")).unwrap();
+
+        let error = place(&root, Path::new("/run/a/b")).unwrap_err();
+        assert!(matches!(error, BuildError::Outward { .. }), "{error}");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+        write(&place(&root, Path::new("/bin/tool")).unwrap(), "x").unwrap();
+        assert!(root.join("usr/bin/tool").exists());
+    }
+
+    #[test]
+    fn writing_replaces_a_link_and_not_what_it_points_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        std::fs::write(&target, "old").unwrap();
+        symlink(&target, &link).unwrap();
+        write(&link, "new").unwrap();
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "old");
+        assert_eq!(std::fs::read_to_string(&link).unwrap(), "new");
+    }
+}

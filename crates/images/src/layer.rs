@@ -1,0 +1,189 @@
+//! A root file system as one layer: a tar whose bytes follow from the files alone.
+
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+use tar::{EntryType, Header};
+
+use crate::BuildError;
+
+/// Bytes with their name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Blob {
+    /// 64 hexadecimal digits.
+    pub(crate) hex: String,
+    pub(crate) bytes: u64,
+}
+
+impl Blob {
+    pub(crate) fn of(content: &[u8]) -> Self {
+        Self {
+            hex: hex::encode(Sha256::digest(content)),
+            bytes: content.len() as u64,
+        }
+    }
+}
+
+/// Writes the files of `root` to `to`: sorted by name, nothing younger than `epoch`, owners by number.
+///
+/// Devices, pipes and sockets are left out: a sandbox gets its own. So are extended attributes.
+pub(crate) fn write(root: &Path, epoch: u64, to: &Path) -> Result<Blob, BuildError> {
+    let file = File::create(to).map_err(BuildError::file("make", to))?;
+    let writer = Hashing {
+        inner: BufWriter::with_capacity(1 << 18, file),
+        hash: Sha256::new(),
+        bytes: 0,
+    };
+    let mut layer = Layer {
+        root,
+        epoch,
+        tar: tar::Builder::new(writer),
+        seen: HashMap::new(),
+    };
+    layer.folder(Path::new(""))?;
+    let writer = layer.tar.into_inner().map_err(BuildError::file("write", to))?;
+    let file = writer
+        .inner
+        .into_inner()
+        .map_err(|error| BuildError::file("write", to)(error.into_error()))?;
+    file.sync_all().map_err(BuildError::file("write", to))?;
+    Ok(Blob {
+        hex: hex::encode(writer.hash.finalize()),
+        bytes: writer.bytes,
+    })
+}
+
+struct Layer<'a> {
+    root: &'a Path,
+    epoch: u64,
+    tar: tar::Builder<Hashing>,
+    /// Where a file with several names was written first.
+    seen: HashMap<(u64, u64), PathBuf>,
+}
+
+impl Layer<'_> {
+    fn folder(&mut self, relative: &Path) -> Result<(), BuildError> {
+        let path = self.root.join(relative);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&path).map_err(BuildError::file("list", &path))? {
+            names.push(entry.map_err(BuildError::file("list", &path))?.file_name());
+        }
+        names.sort_unstable();
+        for name in names {
+            let relative = relative.join(name);
+            let path = self.root.join(&relative);
+            let about = path.symlink_metadata().map_err(BuildError::file("look at", &path))?;
+            self.entry(&relative, &path, &about)
+                .map_err(BuildError::file("add to the layer", &path))?;
+            if about.is_dir() {
+                self.folder(&relative)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, relative: &Path, path: &Path, about: &Metadata) -> io::Result<()> {
+        let kind = about.file_type();
+        let mut header = Header::new_gnu();
+        header.set_mode(about.mode() & 0o7777);
+        header.set_uid(about.uid().into());
+        header.set_gid(about.gid().into());
+        header.set_mtime(u64::try_from(about.mtime()).unwrap_or_default().min(self.epoch));
+        header.set_size(0);
+        if kind.is_symlink() {
+            header.set_entry_type(EntryType::Symlink);
+            return self.tar.append_link(&mut header, relative, std::fs::read_link(path)?);
+        }
+        if kind.is_dir() {
+            header.set_entry_type(EntryType::Directory);
+            return self.tar.append_data(&mut header, relative, io::empty());
+        }
+        if kind.is_block_device() || kind.is_char_device() || kind.is_fifo() || kind.is_socket() {
+            return Ok(());
+        }
+        if about.nlink() > 1 {
+            let first = self
+                .seen
+                .entry((about.dev(), about.ino()))
+                .or_insert_with(|| relative.to_owned());
+            if first != relative {
+                header.set_entry_type(EntryType::Link);
+                return self.tar.append_link(&mut header, relative, first);
+            }
+        }
+        header.set_entry_type(EntryType::Regular);
+        header.set_size(about.len());
+        self.tar.append_data(&mut header, relative, File::open(path)?)
+    }
+}
+
+struct Hashing {
+    inner: BufWriter<File>,
+    hash: Sha256,
+    bytes: u64,
+}
+
+impl Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.hash.update(&bytes[..written]);
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// The same files, made in another order and at another time.
+    fn root(names: &[&str]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for name in names {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, name).unwrap();
+        }
+        std::fs::hard_link(root.path().join("a/one"), root.path().join("b/same")).unwrap();
+        symlink("one", root.path().join("a/link")).unwrap();
+        root
+    }
+
+    #[test]
+    fn the_same_files_are_the_same_bytes() {
+        let long = format!("b/{}", "long/".repeat(60) + "name");
+        let (first, second) = (root(&["a/one", "b/two", &long]), root(&[&long, "b/two", "a/one"]));
+        let out = tempfile::tempdir().unwrap();
+        let (one, two) = (out.path().join("one"), out.path().join("two"));
+        let blob = write(first.path(), 1_000, &one).unwrap();
+        assert_eq!(blob, write(second.path(), 1_000, &two).unwrap());
+        assert_eq!(blob, Blob::of(&std::fs::read(&one).unwrap()));
+
+        std::fs::write(second.path().join("b/two"), "TWO").unwrap();
+        assert_ne!(blob.hex, write(second.path(), 1_000, &two).unwrap().hex);
+    }
+
+    #[test]
+    fn what_is_unpacked_is_what_was_packed() {
+        let root = root(&["a/one", "b/two"]);
+        let out = tempfile::tempdir().unwrap();
+        let path = out.path().join("layer.tar");
+        write(root.path(), 1_000, &path).unwrap();
+        let to = out.path().join("unpacked");
+        tar::Archive::new(File::open(&path).unwrap()).unpack(&to).unwrap();
+        assert_eq!(std::fs::read_to_string(to.join("b/same")).unwrap(), "a/one");
+        assert_eq!(std::fs::metadata(to.join("a/one")).unwrap().nlink(), 2);
+        assert_eq!(std::fs::read_link(to.join("a/link")).unwrap(), Path::new("one"));
+        assert_eq!(std::fs::metadata(to.join("b/two")).unwrap().mtime(), 1_000);
+    }
+}
