@@ -116,9 +116,40 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// Whether the same call may go through a little later.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::Unreachable { .. }
+            | Self::Silent { .. }
+            | Self::Broken { .. } => true,
+            Self::Stream { source, .. } => matches!(source, DecodeError::Cut),
+            Self::Unauthorized { .. }
+            | Self::WindowFull { .. }
+            | Self::Refused { .. }
+            | Self::Script { .. }
+            | Self::Unknown { .. } => false,
+        }
+    }
+
     /// Whether another model may succeed where this one did not.
     #[must_use]
-    pub const fn next_model_may_help(&self) -> bool {
-        !matches!(self, Self::Unknown { .. })
+    pub fn next_model_may_help(&self) -> bool {
+        match self {
+            Self::Unauthorized { .. } | Self::Refused { .. } | Self::Stream { .. } => true,
+            Self::WindowFull { .. } | Self::Script { .. } | Self::Unknown { .. } => false,
+            _ => self.may_pass(),
+        }
+    }
+
+    /// How long the provider wants to be left alone.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::RateLimited { retry_after, .. } | Self::Overloaded { retry_after, .. } => *retry_after,
+            _ => None,
+        }
     }
 }

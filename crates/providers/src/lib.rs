@@ -12,15 +12,21 @@
 //! plain HTTP goes to this machine only unless the model says otherwise, and a key is sent to its own model's address and
 //! found in no error.
 
+mod calls;
 mod error;
 mod model;
+mod refusal;
 mod retry;
 mod scripted;
+mod settings;
 mod stream;
 mod transport;
 
+pub use calls::{Providers, ProvidersError, Retry};
 pub use error::ModelError;
-pub use model::{Model, ModelProblem, ModelSettings, ProviderKind, SettingsPrice};
+pub use model::Model;
 pub use retry::RetryLimits;
 pub use scripted::{Script, ScriptError};
-pub use stream::{ModelStream, Providers, Retry, Timeouts};
+pub use settings::{ModelProblem, ModelSettings, ProviderKind, SettingsPrice};
+pub use stream::{ModelStream, Timeouts};
+pub use transport::ClientError;

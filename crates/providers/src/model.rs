@@ -1,94 +1,16 @@
-//! A model as the configuration describes it.
+//! A model that can be asked.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::sync::Arc;
 
-use domain::{Message, Price};
-use llm::{CacheMarks, Format, Thinking};
+use bytes::Bytes;
+use domain::{Author, Message, Price};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use llm::{CacheMarks, Format, Thinking, Thoughts};
+use reqwest::Url;
 use secret::Secret;
-use serde::Deserialize;
 
-/// What a `[models.<name>]` table of the configuration says. Secrets must be resolved (`env:…` replaced by its value)
-/// before [`Model::new`].
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelSettings {
-    /// Who is asked, and in which language.
-    pub provider: ProviderKind,
-    /// The provider's name of the model; the table's name where it is left out.
-    pub model: Option<String>,
-    /// Where it is asked; the provider's own address where it is left out.
-    pub base_url: Option<String>,
-    /// The key.
-    pub api_key: Option<Secret>,
-    /// Headers that are sent with each request; their values are kept secret like keys.
-    #[serde(default)]
-    pub headers: BTreeMap<String, Secret>,
-    /// What it costs. Without a price it is refused where a cap exists.
-    pub price: Option<SettingsPrice>,
-    /// Tokens that fit its window.
-    pub window: Option<u64>,
-    /// The most tokens it may say in one reply.
-    pub max_output: Option<u64>,
-    /// Models that are asked, in this order, when this one fails.
-    #[serde(default)]
-    pub fallback: Vec<String>,
-    /// How much it thinks.
-    #[serde(default)]
-    pub thinking: Thinking,
-    /// How long prompts are cached.
-    #[serde(default)]
-    pub cache: CacheMarks,
-    /// Models of one family understand each other's thoughts; each is a family of its own where it is left out.
-    pub family: Option<String>,
-    /// Lets `base_url` be plain HTTP to another machine.
-    #[serde(default)]
-    pub allow_plain_http: bool,
-    /// The file that a `scripted` model plays.
-    pub script: Option<PathBuf>,
-}
-
-/// Who is asked, and in which language.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProviderKind {
-    /// Anthropic Messages.
-    Anthropic,
-    /// OpenAI Responses.
-    Openai,
-    /// OpenAI Chat Completions, and all that speak it.
-    OpenaiChat,
-    /// A file is played.
-    Scripted,
-}
-
-/// A price as people write it: US dollars for a million tokens.
-#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SettingsPrice {
-    /// Input.
-    pub input: f64,
-    /// Output.
-    pub output: f64,
-    /// Input read from a cache; a price as for input where it is left out.
-    pub cache_read: Option<f64>,
-    /// Input written to a cache for five minutes; as for input where it is left out.
-    pub cache_write: Option<f64>,
-    /// Input written to a cache for an hour; as for `cache_write` where it is left out.
-    pub cache_write_hour: Option<f64>,
-}
-
-/// A mistake in a model's settings.
-#[derive(Debug, thiserror::Error)]
-#[error("models.{model}.{key}: {problem}")]
-pub struct ModelProblem {
-    /// The model's name.
-    pub model: String,
-    /// The key that is wrong.
-    pub key: &'static str,
-    /// What is wrong, and what would be right.
-    pub problem: String,
-}
+use crate::{ModelProblem, ModelSettings, ProviderKind, Script};
 
 /// A model that can be asked.
 #[derive(Debug)]
@@ -111,22 +33,282 @@ pub struct Model {
     pub cache: CacheMarks,
     /// Names of the models that are asked when this one fails.
     pub fallback: Vec<String>,
-    /// Models of one family understand each other's thoughts.
+    /// Models of one family and format understand each other's thoughts.
     pub family: String,
+    pub(crate) target: Target,
 }
+
+/// Where a model is.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Http(HttpTarget),
+    Script(Arc<Script>),
+}
+
+#[derive(Debug)]
+pub(crate) struct HttpTarget {
+    pub(crate) url: Url,
+    /// The values are marked as sensitive: they print as such.
+    pub(crate) headers: HeaderMap,
+    /// What must be found in no error.
+    pub(crate) secrets: Vec<Secret>,
+}
+
+/// Headers that the client makes itself.
+const OWN_HEADERS: [&str; 6] = [
+    "host",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "connection",
+    "accept-encoding",
+];
 
 impl Model {
     /// Checks settings. Says everything that is wrong with them at once.
     pub fn new(name: &str, settings: ModelSettings) -> Result<Self, Vec<ModelProblem>> {
-        let _ = (name, settings);
-        Err(Vec::new())
+        let mut check = Check {
+            model: name,
+            problems: Vec::new(),
+        };
+        let format = match settings.provider {
+            ProviderKind::Anthropic | ProviderKind::Scripted => Format::AnthropicMessages,
+            ProviderKind::Openai => Format::OpenaiResponses,
+            ProviderKind::OpenaiChat => Format::OpenaiChat,
+        };
+        check.that(is_safe(name, 64, "._-"), "name", || {
+            "a model's name has at most 64 letters (a–z, A–Z, digits, . _ -) and begins with a letter or digit"
+                .to_owned()
+        });
+        let provider_name = settings.model.clone().unwrap_or_else(|| name.to_owned());
+        check.that(is_safe(&provider_name, 200, "._-:/@+"), "model", || {
+            format!("{provider_name:?} is not a model's name: it has at most 200 letters (a–z, A–Z, digits, . _ - : / @ +) and no \"..\"")
+        });
+        let price = settings.price.as_ref().and_then(|price| {
+            let checked = price.checked(settings.provider);
+            check.that(checked.is_some(), "price", || {
+                "each price is in dollars for a million tokens, 0 or more".to_owned()
+            });
+            checked
+        });
+        let window = settings.window.unwrap_or(128_000);
+        let max_output = settings.max_output.unwrap_or(8_192);
+        check.that((1_024..=100_000_000).contains(&window), "window", || {
+            format!("{window} is not a number of tokens that fit a window: 1024 to 100000000")
+        });
+        check.that((1..window).contains(&max_output), "max_output", || {
+            format!("{max_output} is not from 1 to the window of {window}")
+        });
+        check.that(
+            !matches!(settings.thinking, Thinking::Budget(_)) || settings.provider == ProviderKind::Anthropic,
+            "thinking",
+            || "a budget is for anthropic only; others take an effort: thinking = { effort = \"medium\" }".to_owned(),
+        );
+        let target = match settings.provider {
+            ProviderKind::Scripted => script_target(&settings, &mut check),
+            ProviderKind::Anthropic | ProviderKind::Openai | ProviderKind::OpenaiChat => {
+                http_target(&settings, &mut check)
+            }
+        };
+        match target {
+            Some(target) if check.problems.is_empty() => Ok(Self {
+                family: settings.family.unwrap_or_else(|| provider_name.clone()),
+                name: name.to_owned(),
+                provider_name,
+                format,
+                price,
+                window,
+                max_output,
+                thinking: settings.thinking,
+                cache: settings.cache,
+                fallback: settings.fallback,
+                target,
+            }),
+            _ => Err(check.problems),
+        }
     }
 
-    /// What a request to this model carries for this message; `family` tells the family of the model of that name, so that
-    /// thoughts go to none that did not have them.
+    /// Names what [`crate::Providers::encode`] makes for this model: models of one dialect are sent the same bytes for the
+    /// same message, so stored bytes are kept under this name.
     #[must_use]
-    pub fn encode(&self, message: &Message, family: impl Fn(&str) -> Option<String>) -> bytes::Bytes {
-        let _ = (message, family);
-        bytes::Bytes::new()
+    pub fn dialect(&self) -> String {
+        format!("{}/{}", self.format.as_str(), self.family)
     }
+
+    /// What a request to this model carries for this message. `find` finds the model of a name: thoughts go to none but
+    /// those of the family that had them.
+    pub(crate) fn encode<'m>(&self, message: &Message, find: impl Fn(&str) -> Option<&'m Self>) -> Bytes {
+        let thoughts = match &message.author {
+            Author::Model { name } => {
+                find(name).is_some_and(|author| author.format == self.format && author.family == self.family)
+            }
+            Author::User { .. } | Author::Sandbox | Author::ControlPlane => false,
+        };
+        llm::encode_message(
+            self.format,
+            if thoughts { Thoughts::Keep } else { Thoughts::Drop },
+            message,
+        )
+    }
+}
+
+/// Collects everything that is wrong.
+struct Check<'a> {
+    model: &'a str,
+    problems: Vec<ModelProblem>,
+}
+
+impl Check<'_> {
+    fn that(&mut self, holds: bool, key: &'static str, problem: impl FnOnce() -> String) {
+        if !holds {
+            self.problems.push(ModelProblem {
+                model: self.model.to_owned(),
+                key,
+                problem: problem(),
+            });
+        }
+    }
+}
+
+/// Model names stand in JSON, in logs and, with some providers, in paths.
+fn is_safe(name: &str, longest: usize, signs: &str) -> bool {
+    name.len() <= longest
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name
+            .chars()
+            .all(|letter| letter.is_ascii_alphanumeric() || signs.contains(letter))
+        && !name.contains("..")
+}
+
+fn script_target(settings: &ModelSettings, check: &mut Check<'_>) -> Option<Target> {
+    let Some(path) = &settings.script else {
+        check.that(false, "script", || {
+            "a scripted model needs the file that it plays: script = \"answers.yaml\"".to_owned()
+        });
+        return None;
+    };
+    check.that(
+        settings.base_url.is_none() && settings.api_key.is_none() && settings.headers.is_empty(),
+        "base_url",
+        || "a scripted model asks nobody: leave out base_url, api_key and headers".to_owned(),
+    );
+    match Script::read(path) {
+        Ok(script) => Some(Target::Script(Arc::new(script))),
+        Err(error) => {
+            check.that(false, "script", || error.to_string());
+            None
+        }
+    }
+}
+
+fn http_target(settings: &ModelSettings, check: &mut Check<'_>) -> Option<Target> {
+    check.that(settings.script.is_none(), "script", || {
+        "only a model with provider = \"scripted\" plays a file".to_owned()
+    });
+    check.that(
+        settings.api_key.is_some() || settings.base_url.is_some(),
+        "api_key",
+        || "the provider wants a key: api_key = \"env:NAME_OF_A_VARIABLE\"".to_owned(),
+    );
+    let url = endpoint(settings, check);
+    let (headers, secrets) = headers(settings, check);
+    Some(Target::Http(HttpTarget {
+        url: url?,
+        headers,
+        secrets,
+    }))
+}
+
+/// The address that is asked: the base address, `/v1` where it has no path of its own, and the format's endpoint.
+fn endpoint(settings: &ModelSettings, check: &mut Check<'_>) -> Option<Url> {
+    let (home, endpoint) = match settings.provider {
+        ProviderKind::Anthropic | ProviderKind::Scripted => ("https://api.anthropic.com", "messages"),
+        ProviderKind::Openai => ("https://api.openai.com", "responses"),
+        ProviderKind::OpenaiChat => ("https://api.openai.com", "chat/completions"),
+    };
+    let base = settings.base_url.as_deref().unwrap_or(home);
+    let Ok(mut url) = Url::parse(base) else {
+        // It may hold a password: it is not repeated.
+        check.that(false, "base_url", || format!("is no address; one looks like {home}"));
+        return None;
+    };
+    let problems = check.problems.len();
+    check.that(
+        url.username().is_empty() && url.password().is_none(),
+        "base_url",
+        || "has a name or password in it: put the key into api_key or headers".to_owned(),
+    );
+    check.that(url.query().is_none() && url.fragment().is_none(), "base_url", || {
+        "has a query or fragment, which would be lost".to_owned()
+    });
+    match url.scheme() {
+        "https" => {}
+        "http" => check.that(settings.allow_plain_http || is_this_machine(&url), "base_url", || {
+            "is plain HTTP to another machine, where everybody on the way reads prompts and key: use https, or set allow_plain_http = true".to_owned()
+        }),
+        _ => check.that(false, "base_url", || "begins with neither https:// nor http://".to_owned()),
+    }
+    let path = url.path().trim_end_matches('/');
+    let version = match settings.provider {
+        ProviderKind::Anthropic if !path.ends_with("/v1") => "/v1",
+        _ if path.is_empty() => "/v1",
+        _ => "",
+    };
+    let path = format!("{path}{version}/{endpoint}");
+    url.set_path(&path);
+    (check.problems.len() == problems).then_some(url)
+}
+
+fn is_this_machine(url: &Url) -> bool {
+    url.host_str().is_some_and(|host| {
+        let address = host
+            .trim_start_matches('[')
+            .trim_end_matches(']')
+            .parse::<std::net::IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    })
+}
+
+fn headers(settings: &ModelSettings, check: &mut Check<'_>) -> (HeaderMap, Vec<Secret>) {
+    let mut headers = HeaderMap::new();
+    let mut secrets = Vec::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if settings.provider == ProviderKind::Anthropic {
+        headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    }
+    if let Some(key) = &settings.api_key {
+        let (name, value) = match settings.provider {
+            ProviderKind::Anthropic => (HeaderName::from_static("x-api-key"), sensitive(key.expose())),
+            _ => (AUTHORIZATION, sensitive(&format!("Bearer {}", key.expose()))),
+        };
+        check.that(!key.expose().is_empty() && value.is_some(), "api_key", || {
+            "is empty, or has letters that no key has (a line break at its end?)".to_owned()
+        });
+        if let Some(value) = value {
+            headers.insert(name, value);
+        }
+        secrets.push(key.clone());
+    }
+    for (name, value) in &settings.headers {
+        let parsed = name
+            .parse::<HeaderName>()
+            .ok()
+            .filter(|name| !OWN_HEADERS.contains(&name.as_str()));
+        match (parsed, sensitive(value.expose())) {
+            (Some(name), Some(value)) => {
+                headers.insert(name, value);
+            }
+            _ => check.that(false, "headers", || {
+                format!("{name:?} is no header that can be set, or its value no header's value")
+            }),
+        }
+        secrets.push(value.clone());
+    }
+    (headers, secrets)
+}
+
+fn sensitive(value: &str) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
