@@ -74,7 +74,9 @@ mod tests {
 
     #[test]
     fn many_skills_are_all_there_and_short_ones_stay_whole() {
-        let mut skills: Vec<_> = (0..50).map(|n| skill(&format!("s{n:02}"), &"wörter ".repeat(100))).collect();
+        let mut skills: Vec<_> = (0..50)
+            .map(|n| skill(&format!("s{n:02}"), &"wörter ".repeat(100)))
+            .collect();
         skills.push(skill("tiny", "Says hello."));
         let text = catalogue(&skills);
         assert_eq!(text.lines().count(), 51);

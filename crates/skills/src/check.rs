@@ -46,27 +46,49 @@ pub fn check(skill: &Skill) -> Vec<Finding> {
     match &front.name {
         None => find(true, format!("the head has no name: write `name: {}`", skill.name)),
         Some(name) if *name != skill.name => {
-            find(true, format!("the head says `name: {name}`, the folder is called {}", skill.name));
+            find(
+                true,
+                format!("the head says `name: {name}`, the folder is called {}", skill.name),
+            );
         }
         Some(_) => {}
     }
     if skill.description.chars().count() > MAX_DESCRIPTION {
-        find(true, format!("the description is longer than {MAX_DESCRIPTION} characters"));
+        find(
+            true,
+            format!("the description is longer than {MAX_DESCRIPTION} characters"),
+        );
     }
     if !skill.description.to_lowercase().contains("when") && !skill.description.to_lowercase().contains("use ") {
         find(false, "the description does not say when to use the skill".into());
     }
-    if front.compatibility.as_ref().is_some_and(|text| text.chars().count() > MAX_COMPATIBILITY) {
-        find(true, format!("`compatibility` is longer than {MAX_COMPATIBILITY} characters"));
+    if front
+        .compatibility
+        .as_ref()
+        .is_some_and(|text| text.chars().count() > MAX_COMPATIBILITY)
+    {
+        find(
+            true,
+            format!("`compatibility` is longer than {MAX_COMPATIBILITY} characters"),
+        );
     }
     if front.mended {
-        find(true, "the head is no YAML as it stands: quote values that contain `: ` or ` #`".into());
+        find(
+            true,
+            "the head is no YAML as it stands: quote values that contain `: ` or ` #`".into(),
+        );
     }
     for key in front.unknown.keys() {
-        find(false, format!("the head has a key that the format does not know: `{key}`"));
+        find(
+            false,
+            format!("the head has a key that the format does not know: `{key}`"),
+        );
     }
     if front.metadata.values().any(|value| !value.is_string()) {
-        find(true, "`metadata` maps words to words: quote numbers, and do not nest".into());
+        find(
+            true,
+            "`metadata` maps words to words: quote numbers, and do not nest".into(),
+        );
     }
     if skill.body.is_empty() {
         find(true, "there is no body: nothing would be loaded".into());
@@ -91,7 +113,9 @@ fn named_files(body: &str) -> Vec<&str> {
         .split(|c: char| c.is_whitespace() || "`()[]<>\"',;".contains(c))
         .map(|word| word.trim_start_matches("./").trim_end_matches(['.', ':']))
         .filter(|word| {
-            ["scripts/", "references/", "assets/"].iter().any(|folder| word.starts_with(folder) && word.len() > folder.len())
+            ["scripts/", "references/", "assets/"]
+                .iter()
+                .any(|folder| word.starts_with(folder) && word.len() > folder.len())
                 && Path::new(word).extension().is_some()
                 && !word.contains(['*', '…', '{'])
         })
@@ -111,7 +135,10 @@ mod tests {
         let folder = folder.path().join(name);
         std::fs::create_dir(&folder).unwrap();
         std::fs::write(folder.join("SKILL.md"), text).unwrap();
-        check(&load(&folder).unwrap()).into_iter().map(|finding| finding.message).collect()
+        check(&load(&folder).unwrap())
+            .into_iter()
+            .map(|finding| finding.message)
+            .collect()
     }
 
     #[test]

@@ -88,7 +88,10 @@ fn quote_values(head: &str) -> String {
         let plain = line.split_once(": ").filter(|(key, value)| {
             let value = value.trim();
             !key.trim().is_empty()
-                && key.trim().chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+                && key
+                    .trim()
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
                 && !value.is_empty()
                 && !value.starts_with(['"', '\'', '|', '>', '[', '{', '&', '*'])
         });
@@ -112,9 +115,10 @@ mod tests {
 
     #[test]
     fn head_and_body_are_parted() {
-        let (front, body) =
-            Frontmatter::parse("---\nname: a\ndescription: >\n  Folded\n  text.\nmetadata:\n  version: 1.2\n---\n# Body\n---\n")
-                .unwrap();
+        let (front, body) = Frontmatter::parse(
+            "---\nname: a\ndescription: >\n  Folded\n  text.\nmetadata:\n  version: 1.2\n---\n# Body\n---\n",
+        )
+        .unwrap();
         assert_eq!(front.name.as_deref(), Some("a"));
         assert_eq!(front.description.as_deref(), Some("Folded text.\n"));
         assert_eq!(body, "# Body\n---\n");

@@ -8,10 +8,18 @@
 //! every descendant and kills them all when the call ends, whoever ended it. *Answers* are for a model: bounded, without
 //! terminal codes, and a failure says what was tried and what to do next.
 
+mod bounded;
+mod edit;
+mod exec;
 mod files;
+mod process;
+mod read;
+mod safebash;
 mod settings;
+mod skill;
 mod supervise;
 mod toolbox;
+mod write;
 
 pub use files::{Created, FileError, Files};
 pub use settings::Settings;

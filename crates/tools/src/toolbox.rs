@@ -1,11 +1,18 @@
 //! A call comes in, a result goes out.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::sync::Arc;
 
-use domain::{RunLimits, ToolCall, ToolResult};
+use domain::{ResultPart, RunLimits, ToolCall, ToolResult};
 use lifecycle::Stop;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::time::Instant;
 
-use crate::{FileError, Files, Settings};
+use crate::exec::Exec;
+use crate::process::Launcher;
+use crate::{FileError, Files, Settings, edit, read, safebash, skill, write};
 
 /// Is given a tool's output as it appears, cleaned of terminal codes. It must not block; what it cannot take it drops.
 pub type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
@@ -13,7 +20,57 @@ pub type Progress<'a> = &'a (dyn Fn(&str) + Send + Sync);
 /// The six tools over one workspace. Calls may be made at the same time.
 #[derive(Debug)]
 pub struct Tools {
-    files: Files,
+    pub(crate) files: Arc<Files>,
+    pub(crate) launcher: Launcher,
+    pub(crate) exec: Exec,
+    /// Whoever changes a file reads and writes it while holding this, so that no change is lost.
+    pub(crate) changes: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) settings: Settings,
+}
+
+/// What a call may use up, and who watches it.
+#[derive(Clone, Copy)]
+pub(crate) struct Bounds<'a> {
+    pub(crate) deadline: Instant,
+    pub(crate) seconds: u64,
+    pub(crate) output_bytes: usize,
+    pub(crate) progress: Progress<'a>,
+    pub(crate) stop: &'a Stop,
+}
+
+/// What a tool says: parts of a result, or a failure in words.
+pub(crate) type Answer = Result<Vec<ResultPart>, Failure>;
+
+/// A tool could not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("there is no tool {name:?}; there are read, write, edit, exec, safebash and skill")]
+    NoTool { name: String },
+    #[error("the arguments are not JSON but the text {text:?}: call the tool again with a JSON object")]
+    NotJson { text: String },
+    #[error("the arguments do not fit")]
+    Arguments(#[source] serde_json::Error),
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error(transparent)]
+    Run(#[from] crate::process::RunError),
+    #[error(transparent)]
+    Read(#[from] read::ReadError),
+    #[error(transparent)]
+    Edit(#[from] edit::EditError),
+    #[error(transparent)]
+    Exec(#[from] crate::exec::ExecError),
+    #[error(transparent)]
+    Safebash(#[from] safebash::SafebashError),
+    #[error(transparent)]
+    Skill(#[from] skill::SkillError),
+    #[error("the call was stopped; what it had done until then stays done")]
+    Stopped,
+    #[error("the tool broke down; nothing is known of what it did")]
+    Broken(#[source] tokio::task::JoinError),
+    /// The failure is all that the parts say.
+    #[error("see the output")]
+    Output(Vec<ResultPart>),
 }
 
 impl Tools {
@@ -22,8 +79,13 @@ impl Tools {
     /// # Errors
     /// When the workspace cannot be opened.
     pub fn new(settings: Settings) -> Result<Self, FileError> {
+        let files = Files::open(&settings)?;
         Ok(Self {
-            files: Files::open(&settings)?,
+            launcher: Launcher::new(&settings, files.real_path(".")?),
+            exec: Exec::default(),
+            files: files.into(),
+            changes: Arc::default(),
+            settings,
         })
     }
 
@@ -34,18 +96,97 @@ impl Tools {
     }
 
     /// Replaces the environment of the programs that are started from now on.
-    pub fn set_environment(&self, _environment: BTreeMap<String, String>) {}
+    pub async fn set_environment(&self, environment: BTreeMap<String, String>) {
+        self.launcher.set_environment(environment);
+        self.exec.renew(self).await;
+    }
 
     /// A run is on: keeps one `exec` process started ahead, so that the next call does not wait for it. To be called
     /// within a tokio runtime.
-    pub fn prepare(&self) {}
+    pub fn prepare(&self) {
+        self.exec.prepare(self);
+    }
 
     /// No run is on: ends the process that was started ahead.
-    pub async fn rest(&self) {}
+    pub async fn rest(&self) {
+        self.exec.rest().await;
+    }
 
     /// Uses a tool. Always answers: within `limits.tool_seconds` or soon after `stop`, and by then every process of the
     /// call is dead. When the future is dropped instead they die as well, a moment later.
-    pub async fn use_tool(&self, call: &ToolCall, _limits: &RunLimits, _progress: Progress<'_>, _stop: &Stop) -> ToolResult {
-        ToolResult::error(call.id.clone(), "not yet")
+    pub async fn use_tool(
+        &self,
+        call: &ToolCall,
+        limits: &RunLimits,
+        progress: Progress<'_>,
+        stop: &Stop,
+    ) -> ToolResult {
+        let bounds = Bounds {
+            deadline: Instant::now() + limits.tool(),
+            seconds: limits.tool_seconds,
+            output_bytes: limits.output_bytes,
+            progress,
+            stop,
+        };
+        let (content, is_error) = match self.dispatch(call, bounds).await {
+            Ok(content) => (content, false),
+            Err(Failure::Output(content)) => (content, true),
+            Err(failure) => return ToolResult::error(call.id.clone(), with_causes(&failure)),
+        };
+        ToolResult {
+            id: call.id.clone(),
+            content,
+            is_error,
+        }
     }
+
+    async fn dispatch(&self, call: &ToolCall, bounds: Bounds<'_>) -> Answer {
+        if bounds.stop.is_cancelled() {
+            return Err(Failure::Stopped);
+        }
+        match call.name.as_str() {
+            "read" => read::read(self, arguments(&call.input)?, bounds).await,
+            "write" => write::write(self, arguments(&call.input)?).await,
+            "edit" => edit::edit(self, arguments(&call.input)?, bounds).await,
+            "exec" => self.exec.run(self, arguments(&call.input)?, bounds).await,
+            "safebash" => safebash::run(self, arguments(&call.input)?, bounds).await,
+            "skill" => skill::skill(self, arguments(&call.input)?, bounds).await,
+            name => Err(Failure::NoTool {
+                name: name.chars().take(100).collect(),
+            }),
+        }
+    }
+}
+
+fn arguments<A: DeserializeOwned>(input: &Value) -> Result<A, Failure> {
+    if let Value::String(text) = input {
+        return Err(Failure::NotJson {
+            text: text.chars().take(200).collect(),
+        });
+    }
+    A::deserialize(input).map_err(Failure::Arguments)
+}
+
+/// Does work that may wait for the disk, beside the other calls.
+pub(crate) async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
+    tokio::task::spawn_blocking(work).await.map_err(Failure::Broken)?
+}
+
+/// A result of words.
+pub(crate) fn words(text: impl Into<String>) -> Vec<ResultPart> {
+    vec![ResultPart::Text { text: text.into() }]
+}
+
+/// An error and what caused it, in one line.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }

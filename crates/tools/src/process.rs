@@ -1,0 +1,219 @@
+//! The one way to start a program.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use lifecycle::Stop;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::process::{Child, ChildStdin};
+use tokio::time::Instant;
+
+use crate::Settings;
+use crate::supervise::Confinement;
+
+/// How long a supervisor may take to kill everything before its call is answered without it.
+const KILL_WAIT: Duration = Duration::from_secs(5);
+/// How long output is read once every process is dead; it is there already, then.
+const DRAIN_WAIT: Duration = Duration::from_secs(1);
+/// The exit code with which a supervisor says that it could not start the program.
+pub(crate) const NOT_STARTED: i32 = 125;
+
+/// Starts programs, each beneath a supervisor.
+#[derive(Debug)]
+pub(crate) struct Launcher {
+    supervisor: Vec<OsString>,
+    workspace: PathBuf,
+    environment: Mutex<Arc<BTreeMap<String, String>>>,
+}
+
+/// A program to be started.
+pub(crate) struct Program<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) arguments: &'a [String],
+    /// Its whole environment.
+    pub(crate) environment: &'a BTreeMap<String, String>,
+    /// It reads what is written to [`Running::input`]; otherwise its input is empty.
+    pub(crate) input: bool,
+    pub(crate) confinement: Option<&'a Confinement>,
+}
+
+/// A program that runs, with its supervisor. Dropped, all of it is killed.
+#[derive(Debug)]
+pub(crate) struct Running {
+    supervisor: Child,
+    /// The lifeline: closed, everything dies.
+    pub(crate) input: Option<ChildStdin>,
+    /// Output and errors, in the order in which they were written.
+    output: pipe::Receiver,
+}
+
+/// How a program ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// By itself, with this code; 128 + n after signal n.
+    Exited(i32),
+    /// It took too long.
+    TimedOut,
+    /// The call was stopped.
+    Stopped,
+}
+
+/// A program could not be run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// Its supervisor could not be started.
+    #[error("cannot start {program}")]
+    Start {
+        program: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    /// Its supervisor is out of control.
+    #[error("lost sight of {program}")]
+    Lost {
+        program: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Launcher {
+    pub(crate) fn new(settings: &Settings, workspace: PathBuf) -> Self {
+        Self {
+            supervisor: settings.supervisor.clone(),
+            workspace,
+            environment: Mutex::new(Arc::new(settings.environment.clone())),
+        }
+    }
+
+    /// The environment that the session gives its programs.
+    pub(crate) fn environment(&self) -> Arc<BTreeMap<String, String>> {
+        Arc::clone(&self.environment.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_environment(&self, environment: BTreeMap<String, String>) {
+        *self.environment.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(environment);
+    }
+
+    /// Starts a program in the workspace. To be called within a tokio runtime.
+    pub(crate) fn start(&self, program: &Program<'_>) -> Result<Running, RunError> {
+        let failed = |source| RunError::Start {
+            program: program.path.to_owned(),
+            source,
+        };
+        let (supervisor, leading) = self
+            .supervisor
+            .split_first()
+            .ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidInput, "no supervisor is set")))?;
+        let (output, writer) = io::pipe().map_err(failed)?;
+        let mut command = tokio::process::Command::new(supervisor);
+        command.args(leading);
+        if let Some(confinement) = program.confinement {
+            command.arg("--confine").arg(confinement.to_json());
+        }
+        if program.input {
+            command.arg("--pass-input");
+        }
+        command
+            .arg("--")
+            .arg(program.path)
+            .args(program.arguments)
+            .env_clear()
+            .envs(program.environment)
+            .current_dir(&self.workspace)
+            .stdin(Stdio::piped())
+            .stdout(writer.try_clone().map_err(failed)?)
+            .stderr(writer);
+        let mut supervisor = command.spawn().map_err(failed)?;
+        // It holds the writing ends: only the program's own may stay open.
+        drop(command);
+        let input = supervisor.stdin.take();
+        let output = pipe::Receiver::from_owned_fd(output.into()).map_err(failed)?;
+        Ok(Running {
+            supervisor,
+            input,
+            output,
+        })
+    }
+}
+
+impl Running {
+    /// Gives each piece of output to `take` until the program ends, `deadline` or `stop`. When it returns, every process of
+    /// the program is dead.
+    pub(crate) async fn finish(
+        mut self,
+        program: &Path,
+        deadline: Instant,
+        stop: &Stop,
+        mut take: impl FnMut(&[u8]) + Send,
+    ) -> Result<End, RunError> {
+        let mut buffer = vec![0; 16 * 1024];
+        let mut open = true;
+        let end = loop {
+            tokio::select! {
+                // The output first: what was written before the end belongs to it.
+                biased;
+                read = self.output.read(&mut buffer), if open => match read {
+                    Ok(0) | Err(_) => open = false,
+                    Ok(length) => take(&buffer[..length]),
+                },
+                status = self.supervisor.wait() => {
+                    let status = status.map_err(|source| RunError::Lost { program: program.to_owned(), source })?;
+                    break End::Exited(code(status));
+                }
+                () = stop.cancelled() => break End::Stopped,
+                () = tokio::time::sleep_until(deadline) => break End::TimedOut,
+            }
+        };
+        if !matches!(end, End::Exited(_)) {
+            self.kill(program).await?;
+        }
+        let drained = async {
+            while open {
+                match self.output.read(&mut buffer).await {
+                    Ok(0) | Err(_) => open = false,
+                    Ok(length) => take(&buffer[..length]),
+                }
+            }
+        };
+        // A process that left its supervisor by killing it may hold the pipe open for ever.
+        let _ = tokio::time::timeout(DRAIN_WAIT, drained).await;
+        Ok(end)
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.supervisor.try_wait(), Ok(None))
+    }
+
+    /// Kills every process of the program and waits until they are dead.
+    pub(crate) async fn end(mut self, program: &Path) -> Result<(), RunError> {
+        self.kill(program).await
+    }
+
+    async fn kill(&mut self, program: &Path) -> Result<(), RunError> {
+        let lost = |source| RunError::Lost {
+            program: program.to_owned(),
+            source,
+        };
+        self.input = None;
+        match tokio::time::timeout(KILL_WAIT, self.supervisor.wait()).await {
+            Ok(status) => status.map(|_| ()).map_err(lost),
+            Err(_) => self.supervisor.kill().await.map_err(lost),
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .unwrap_or(-1)
+}
