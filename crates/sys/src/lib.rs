@@ -3,6 +3,14 @@
 //! Each module wraps a family of system calls in functions that cannot be misused from safe code; what `rustix` covers
 //! safely is not repeated here.
 //!
+//! - [`btrfs`]: subvolumes and their quotas
+//! - [`loop_device`]: files as block devices
+//! - [`mount`]: attributes of mounts, the mapping of ids among them
+//! - [`namespace`]: user namespaces that map ids
 //! - [`socket`]: where a captured connection was bound for
 
+pub mod btrfs;
+pub mod loop_device;
+pub mod mount;
+pub mod namespace;
 pub mod socket;

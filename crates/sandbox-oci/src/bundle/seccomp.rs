@@ -1,0 +1,122 @@
+//! Which system calls a sandbox has, read from the reviewed list beside this file.
+
+use sandbox::ProviderError;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::attempt::Attempt;
+
+const LIST: &str = include_str!("seccomp.json");
+
+/// A program that finds a call missing falls back to an older one.
+const ENOSYS: i32 = 38;
+const EPERM: i32 = 1;
+
+/// System calls that are treated alike, and why.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    #[serde(rename = "why")]
+    _why: String,
+    action: Action,
+    names: Vec<String>,
+    /// All of these must hold of the arguments.
+    #[serde(default)]
+    args: Vec<Value>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Action {
+    /// The call works.
+    Allow,
+    /// The kernel seems to be too old to know it.
+    Missing,
+}
+
+/// The filter as the OCI runtime is told; what the list does not name fails with EPERM.
+pub(super) fn profile() -> Result<Value, ProviderError> {
+    let groups: Vec<Group> = serde_json::from_str(LIST).attempt(|| "read the list of system calls".into())?;
+    let rules: Vec<Value> = groups
+        .into_iter()
+        .map(|group| match group.action {
+            Action::Allow => json!({ "names": group.names, "action": "SCMP_ACT_ALLOW", "args": group.args }),
+            Action::Missing => json!({ "names": group.names, "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }),
+        })
+        .collect();
+    Ok(json!({
+        "defaultAction": "SCMP_ACT_ERRNO",
+        "defaultErrnoRet": EPERM,
+        // Calls of another architecture (32 bits on 64) end the process.
+        "architectures": [architecture()],
+        "syscalls": rules,
+    }))
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "aarch64" => "SCMP_ARCH_AARCH64",
+        "riscv64" => "SCMP_ARCH_RISCV64",
+        _ => "SCMP_ARCH_X86_64",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn nothing_that_widens_the_way_out_is_allowed() {
+        let groups: Vec<Group> = serde_json::from_str(LIST).unwrap();
+        let mut seen = BTreeSet::new();
+        for group in &groups {
+            for name in &group.names {
+                assert!(
+                    group.args.iter().any(|_| true) || seen.insert(name),
+                    "{name} stands twice"
+                );
+            }
+        }
+        let never = [
+            "add_key",
+            "bpf",
+            "clone3",
+            "fanotify_init",
+            "fsconfig",
+            "fsmount",
+            "fsopen",
+            "init_module",
+            "io_uring_enter",
+            "io_uring_register",
+            "io_uring_setup",
+            "kcmp",
+            "kexec_load",
+            "keyctl",
+            "mount",
+            "mount_setattr",
+            "move_mount",
+            "open_by_handle_at",
+            "open_tree",
+            "perf_event_open",
+            "pidfd_getfd",
+            "pivot_root",
+            "process_vm_readv",
+            "process_vm_writev",
+            "ptrace",
+            "reboot",
+            "request_key",
+            "setns",
+            "swapon",
+            "umount2",
+            "unshare",
+            "userfaultfd",
+        ];
+        for group in groups.iter().filter(|group| group.action == Action::Allow) {
+            for name in never {
+                assert!(!group.names.iter().any(|allowed| allowed == name), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The groups of one sandbox.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use sandbox::SandboxUsage;
+
+/// How long processes may take to stand still, or to be gone.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to rest between two looks at a file that tells nobody when it changes.
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+
+/// The groups of one sandbox, one in each hierarchy. Those that are asked for need not be there.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(super) every: Vec<PathBuf>,
+    pub(super) freezer: Option<PathBuf>,
+    pub(super) memory: Option<PathBuf>,
+    pub(super) processor: Option<PathBuf>,
+    pub(super) pids: Option<PathBuf>,
+    pub(super) unified: Option<PathBuf>,
+}
+
+impl Group {
+    pub(crate) fn freeze(&self) -> io::Result<()> {
+        if let Some(freezer) = present(&self.freezer) {
+            let state = freezer.join("freezer.state");
+            return until("the processes stand still", || {
+                // A process that was just forked may have slipped through: the order is repeated.
+                fs::write(&state, "FROZEN")?;
+                Ok(fs::read_to_string(&state)?.trim() == "FROZEN")
+            });
+        }
+        let unified = self.unified()?;
+        fs::write(unified.join("cgroup.freeze"), "1")?;
+        until("the processes stand still", || {
+            is_marked(&unified.join("cgroup.events"), "frozen 1")
+        })
+    }
+
+    pub(crate) fn thaw(&self) -> io::Result<()> {
+        if let Some(freezer) = present(&self.freezer) {
+            return fs::write(freezer.join("freezer.state"), "THAWED");
+        }
+        fs::write(self.unified()?.join("cgroup.freeze"), "0")
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        if let Some(freezer) = present(&self.freezer) {
+            let state = fs::read_to_string(freezer.join("freezer.state")).unwrap_or_default();
+            return matches!(state.trim(), "FROZEN" | "FREEZING");
+        }
+        self.unified()
+            .is_ok_and(|unified| is_marked(&unified.join("cgroup.freeze"), "1").unwrap_or(false))
+    }
+
+    /// Kills every process, frozen or not, and removes the groups.
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        until("every process is gone", || {
+            self.kill()?;
+            let mut gone = true;
+            for folder in &self.every {
+                match remove_tree(folder) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) if error.kind() == io::ErrorKind::ResourceBusy => gone = false,
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(gone)
+        })
+    }
+
+    /// Tells every process to die at once. A group with only dead processes is no error.
+    pub(crate) fn kill(&self) -> io::Result<()> {
+        if let Some(unified) = present(&self.unified)
+            && fs::write(unified.join("cgroup.kill"), "1").is_err()
+        {
+            // A kernel before 5.14: one by one, below.
+        }
+        for folder in &self.every {
+            let Ok(list) = fs::read_to_string(folder.join("cgroup.procs")) else {
+                continue;
+            };
+            for pid in list.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
+                // The only failure is that it has ended already.
+                let _ended = kill_process(pid, Signal::KILL);
+            }
+        }
+        // Version 1 lets the frozen die only when they are thawed.
+        if let Some(freezer) = present(&self.freezer)
+            && self.is_frozen()
+        {
+            fs::write(freezer.join("freezer.state"), "THAWED")?;
+        }
+        Ok(())
+    }
+
+    /// What the processes take; the disk is not known here.
+    pub(crate) fn usage(&self) -> SandboxUsage {
+        let unified = self.unified.as_deref();
+        let memory =
+            number(self.memory.as_deref(), "memory.usage_in_bytes").or_else(|| number(unified, "memory.current"));
+        let pids = number(self.pids.as_deref(), "pids.current").or_else(|| number(unified, "pids.current"));
+        let processor = number(self.processor.as_deref(), "cpuacct.usage")
+            .map(|nanos| nanos / 1_000)
+            .or_else(|| entry(unified, "cpu.stat", "usage_usec"));
+        SandboxUsage {
+            memory_bytes: memory.unwrap_or(0),
+            cpu_micros: processor.unwrap_or(0),
+            pids: u32::try_from(pids.unwrap_or(0)).unwrap_or(u32::MAX),
+            disk_bytes: 0,
+        }
+    }
+
+    /// Whether the kernel had to kill a process for want of memory.
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        entry(self.memory.as_deref(), "memory.oom_control", "oom_kill")
+            .or_else(|| entry(self.unified.as_deref(), "memory.events", "oom_kill"))
+            .is_some_and(|kills| kills > 0)
+    }
+
+    /// Whether anything of it is there.
+    #[cfg(test)]
+    pub(crate) fn exists(&self) -> bool {
+        self.every.iter().any(|folder| folder.exists())
+    }
+
+    fn unified(&self) -> io::Result<&Path> {
+        present(&self.unified).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the sandbox has no freezer"))
+    }
+}
+
+fn present(folder: &Option<PathBuf>) -> Option<&Path> {
+    folder.as_deref().filter(|folder| folder.exists())
+}
+
+fn number(folder: Option<&Path>, file: &str) -> Option<u64> {
+    fs::read_to_string(folder?.join(file)).ok()?.trim().parse().ok()
+}
+
+fn entry(folder: Option<&Path>, file: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(folder?.join(file)).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+    line?.trim().parse().ok()
+}
+
+fn is_marked(file: &Path, line: &str) -> io::Result<bool> {
+    Ok(fs::read_to_string(file)?.lines().any(|found| found == line))
+}
+
+/// A group is removed after the groups in it.
+fn remove_tree(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path())?;
+        }
+    }
+    fs::remove_dir(folder)
+}
+
+fn until(what: &str, mut done: impl FnMut() -> io::Result<bool>) -> io::Result<()> {
+    let begun = Instant::now();
+    while !done()? {
+        if begun.elapsed() > PATIENCE {
+            return Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("waited {PATIENCE:?} until {what}"),
+            ));
+        }
+        sleep(LOOK_AGAIN);
+    }
+    Ok(())
+}

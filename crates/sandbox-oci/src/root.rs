@@ -1,0 +1,220 @@
+//! A sandbox's root file system, put together from detached mounts.
+//!
+//! What stands on the session's disk was written by the sandbox before: no path on it is followed by name. Each mount's
+//! place is looked up beneath the root without following a link, and the mount is moved onto what was found.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
+};
+use sandbox::{ProviderError, SandboxSpec, inside};
+use sys::mount::{Attributes, set_attributes};
+use sys::namespace::{Mapping, Own, leave, user_namespace};
+
+use crate::attempt::Attempt;
+use crate::disk::{UPPER, WORK, WORKSPACE};
+use crate::record::{Folder, make_folder};
+
+/// How many ids a sandbox has.
+pub(crate) const IDS: u32 = 65_536;
+
+/// What a root file system is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) spec: &'a SandboxSpec,
+    pub(crate) folder: &'a Folder,
+    /// The image's files.
+    pub(crate) image: &'a Path,
+    /// The session's disk, attached nowhere.
+    pub(crate) disk: OwnedFd,
+    pub(crate) root_uid: u32,
+    /// `belljar-runtime`.
+    pub(crate) runtime: &'a Path,
+    /// Files that every sandbox has, by their place.
+    pub(crate) files: &'a [(&'static str, PathBuf)],
+}
+
+/// Moves this thread into a mount namespace of its own, out of which nothing spreads.
+pub(crate) fn leave_mount_namespace() -> Result<(), ProviderError> {
+    leave(Own::Mounts).map_err(|error| ProviderError::Machine {
+        lacks: format!("no mount namespace can be made ({error}); run as root"),
+    })?;
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .attempt(|| "part the mounts of a thread from the machine's".into())
+}
+
+/// Puts the root file system together in this thread's mount namespace and says where it is.
+pub(crate) fn assemble(parts: Parts<'_>) -> Result<PathBuf, ProviderError> {
+    let folder = parts.folder.path();
+    let [lower, disk, root] = ["lower", "disk", "rootfs"].map(|name| folder.join(name));
+    for place in [&lower, &disk, &root] {
+        make_folder(place, 0o711)?;
+    }
+    let ids = user_namespace(&mappings(parts.root_uid)).map_err(|error| ProviderError::Machine {
+        lacks: format!("no user namespace can be made ({error}); sysctl -w user.max_user_namespaces=100000"),
+    })?;
+
+    let image = open_tree(CWD, parts.image, clone()).attempt(|| format!("mount {}", parts.image.display()))?;
+    for (mount, place, read_only) in [(image, &lower, true), (parts.disk, &disk, false)] {
+        let attributes = Attributes {
+            read_only,
+            no_set_uid: true,
+            no_devices: true,
+            ids: Some(ids.as_fd()),
+            ..Attributes::default()
+        };
+        set_attributes(&mount, attributes).map_err(|error| ProviderError::Machine {
+            lacks: format!(
+                "the file system under {} cannot map ids ({error}); it must be ext4, btrfs or xfs on Linux 6.1 or later",
+                if read_only { parts.image } else { &disk }.display()
+            ),
+        })?;
+        attach(&mount, place).attempt(|| format!("mount a layer at {}", place.display()))?;
+    }
+    overlay(&lower, &disk, &root).attempt(|| format!("mount an overlay at {}", root.display()))?;
+
+    let opened = openat(
+        CWD,
+        &root,
+        OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+        Mode::empty(),
+    );
+    let opened = opened.attempt(|| format!("open {}", root.display()))?;
+    let place = Root {
+        opened,
+        spec: parts.spec,
+    };
+    let memory = parts.spec.limits.memory_bytes;
+
+    place.put(
+        "tmp",
+        &tmpfs(memory / 2, "1777", parts.root_uid).attempt(|| "make /tmp".into())?,
+    )?;
+    let run = tmpfs(memory / 16, "0755", parts.root_uid).attempt(|| "make /run".into())?;
+    furnish_run(run.as_fd()).attempt(|| "furnish /run".into())?;
+    place.put("run", &run)?;
+    place.put_bound(inside::WORKSPACE, &disk.join(WORKSPACE), false, true)?;
+    place.put_bound(inside::LINK_DIRECTORY, &parts.folder.link(), true, false)?;
+    place.put_bound(inside::RUNTIME, parts.runtime, true, true)?;
+    for (name, file) in parts.files {
+        place.put_bound(name, file, true, false)?;
+    }
+    Ok(root)
+}
+
+/// Ids on disk to ids of the machine. Root of the machine must have an id on disk too, or the overlay cannot prepare its
+/// work folder and silently becomes read-only; it has one that nobody inside has.
+fn mappings(root_uid: u32) -> [Mapping; 2] {
+    let sandbox = Mapping {
+        inside: 0,
+        outside: root_uid,
+        count: IDS,
+    };
+    let machine = Mapping {
+        inside: IDS,
+        outside: 0,
+        count: 1,
+    };
+    [sandbox, machine]
+}
+
+fn overlay(lower: &Path, disk: &Path, place: &Path) -> io::Result<()> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", "belljar")?;
+    fsconfig_set_string(&context, "lowerdir", lower)?;
+    fsconfig_set_string(&context, "upperdir", disk.join(UPPER))?;
+    fsconfig_set_string(&context, "workdir", disk.join(WORK))?;
+    fsconfig_create(&context)?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?;
+    attach(&mount, place)
+}
+
+/// Files in memory, counted as the sandbox's.
+fn tmpfs(bytes: u64, mode: &str, owner: u32) -> io::Result<OwnedFd> {
+    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let owner = owner.to_string();
+    for (key, value) in [
+        ("size", bytes.to_string().as_str()),
+        ("mode", mode),
+        ("uid", &owner),
+        ("gid", &owner),
+    ] {
+        fsconfig_set_string(&context, key, value)?;
+    }
+    fsconfig_create(&context)?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
+}
+
+/// The places that the link and the runtime are mounted on.
+fn furnish_run(run: BorrowedFd<'_>) -> io::Result<()> {
+    let name = |path: &'static str| path.strip_prefix("/run/").unwrap_or(path);
+    mkdirat(run, name(inside::LINK_DIRECTORY), Mode::from_raw_mode(0o700))?;
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+    openat(run, name(inside::RUNTIME), flags, Mode::from_raw_mode(0o444))?;
+    Ok(())
+}
+
+/// A root file system that is being furnished.
+struct Root<'a> {
+    opened: OwnedFd,
+    spec: &'a SandboxSpec,
+}
+
+impl Root<'_> {
+    /// Puts a mount on a place, which must be in the image.
+    fn put(&self, place: &str, mount: &OwnedFd) -> Result<(), ProviderError> {
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let relative = place.trim_start_matches('/');
+        let found = openat2(&self.opened, relative, flags, Mode::empty(), beneath);
+        let found = found.map_err(|error| ProviderError::ImageMissing {
+            image: self.spec.image.clone(),
+            reason: format!("/{relative} is not there, or is a link ({error}); an image must have it as a mount point"),
+        })?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(mount, "", found, "", flags).attempt(|| format!("mount /{relative} of a sandbox"))
+    }
+
+    /// Puts a file or folder of the machine on a place.
+    fn put_bound(&self, place: &str, from: &Path, read_only: bool, may_run: bool) -> Result<(), ProviderError> {
+        let attempt = || format!("mount {} at {place} of a sandbox", from.display());
+        let mount = open_tree(CWD, from, clone()).attempt(attempt)?;
+        let attributes = Attributes {
+            read_only,
+            no_set_uid: true,
+            no_devices: true,
+            no_exec: !may_run,
+            ids: None,
+        };
+        set_attributes(&mount, attributes).attempt(attempt)?;
+        self.put(place, &mount)
+    }
+}
+
+fn clone() -> OpenTreeFlags {
+    OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC
+}
+
+/// Mounts a device, attached nowhere.
+pub(crate) fn mount_file_system(kind: &str, device: &Path, options: &[&str]) -> io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", device)?;
+    for option in options {
+        fsconfig_set_flag(&context, *option)?;
+    }
+    fsconfig_create(&context)?;
+    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
+}
+
+/// Attaches a mount to a folder that nobody but us can change.
+pub(crate) fn attach(mount: &OwnedFd, folder: &Path) -> io::Result<()> {
+    move_mount(mount, "", CWD, folder, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    Ok(())
+}

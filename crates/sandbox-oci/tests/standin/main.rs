@@ -1,0 +1,49 @@
+//! A stand-in for `belljar-runtime`: PID 1 of the sandboxes in this crate's tests.
+//!
+//! It dials the link and waits for an order, one line of `<uid> <command for sh>`; then it dials anew for the next. The
+//! answer is what the command says, and a last line with its exit code.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+const LINK: &str = "/run/belljar/link.sock";
+
+fn main() {
+    loop {
+        if let Ok(link) = UnixStream::connect(LINK) {
+            let mut order = String::new();
+            let mut reader = BufReader::new(&link);
+            if matches!(reader.read_line(&mut order), Ok(1..)) {
+                thread::spawn(move || obey(&link, order.trim_end()));
+                continue;
+            }
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn obey(mut link: &UnixStream, order: &str) {
+    let (uid, command) = order.split_once(' ').unwrap_or(("1000", "false"));
+    let uid = uid.parse().unwrap_or(1000);
+    let output = Command::new("/bin/sh")
+        .args(["-c", command])
+        .uid(uid)
+        .gid(uid)
+        .stdin(Stdio::null())
+        .output();
+    let answer = match output {
+        Ok(output) => {
+            let mut said = output.stdout;
+            said.extend(output.stderr);
+            said.extend(format!("\n{}", output.status.code().unwrap_or(-1)).into_bytes());
+            said
+        }
+        Err(error) => format!("{error}\n-1").into_bytes(),
+    };
+    // Whoever asked may have gone.
+    let _gone = link.write_all(&answer);
+}

@@ -1,0 +1,50 @@
+//! The simulator does what every provider must do.
+
+use std::sync::Arc;
+
+use sandbox::conformance::{self, Subject};
+use sandbox::{ImageDigest, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxState, Simulator, dialing};
+
+#[tokio::test]
+async fn the_simulator_conforms() {
+    let image = ImageDigest::from_bytes([1; 32]);
+    let simulator = Arc::new(Simulator::new([image.clone()], dialing()).unwrap());
+    let provider: Arc<dyn SandboxProvider> = simulator.clone();
+    conformance::run(Subject {
+        provider,
+        image,
+        limits: Limits::default(),
+        restart: Box::new(move |old| {
+            let next = Arc::new(simulator.restarted().unwrap());
+            drop(old);
+            Box::pin(async move { next as Arc<dyn SandboxProvider> })
+        }),
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn faults_can_be_ordered() {
+    let image = ImageDigest::from_bytes([1; 32]);
+    let simulator = Simulator::new([image.clone()], dialing()).unwrap();
+    let spec = SandboxSpec {
+        id: domain::SandboxId::new(),
+        session: domain::SessionId::new(),
+        image,
+        limits: Limits::default(),
+    };
+    simulator.fail_next_create(ProviderError::Unavailable("for a test".into()));
+    assert!(matches!(
+        simulator.create(&spec).await,
+        Err(ProviderError::Unavailable(_))
+    ));
+    simulator.create(&spec).await.unwrap();
+    assert!(simulator.kill(spec.id));
+    let status = simulator.status(spec.id).await.unwrap();
+    assert!(matches!(status.state, SandboxState::Dead { .. }), "{status:?}");
+    assert!(matches!(
+        simulator.freeze(spec.id).await,
+        Err(ProviderError::Dead { .. })
+    ));
+    simulator.destroy(spec.id).await.unwrap();
+}

@@ -1,0 +1,92 @@
+//! Files as block devices.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
+const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+const LO_FLAGS_AUTOCLEAR: u32 = 4;
+/// Another process may take the device that was free a moment ago.
+const ATTEMPTS: usize = 64;
+
+/// `struct loop_info64` of the kernel's interface.
+#[repr(C)]
+struct Info {
+    device: u64,
+    inode: u64,
+    rdevice: u64,
+    offset: u64,
+    size_limit: u64,
+    number: u32,
+    encrypt_type: u32,
+    encrypt_key_size: u32,
+    flags: u32,
+    file_name: [u8; 64],
+    crypt_name: [u8; 64],
+    encrypt_key: [u8; 32],
+    init: [u64; 2],
+}
+
+/// `struct loop_config` of the kernel's interface.
+#[repr(C)]
+struct Configuration {
+    file: u32,
+    block_size: u32,
+    info: Info,
+    reserved: [u64; 8],
+}
+
+/// A block device that shows a file. It goes when neither this nor a mount holds it any longer.
+#[derive(Debug)]
+pub struct LoopDevice {
+    path: PathBuf,
+    _open: File,
+}
+
+impl LoopDevice {
+    /// Shows this file, open for reading and writing, as a block device.
+    ///
+    /// # Errors
+    /// Where the machine has no loop devices, or none to spare.
+    pub fn attach(file: &File) -> io::Result<Self> {
+        let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control")?;
+        let mut last = io::Error::from(io::ErrorKind::ResourceBusy);
+        for _ in 0..ATTEMPTS {
+            // SAFETY: this request takes no argument and touches no memory.
+            let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE as _) };
+            if number < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let path = PathBuf::from(format!("/dev/loop{number}"));
+            let device = OpenOptions::new().read(true).write(true).open(&path)?;
+            match configure(&device, file) {
+                Ok(()) => return Ok(Self { path, _open: device }),
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Its node.
+    #[must_use]
+    pub fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+}
+
+fn configure(device: &File, file: &File) -> io::Result<()> {
+    // SAFETY: the structure is made of numbers and arrays of numbers alone, for which zero is a value.
+    let mut configuration: Configuration = unsafe { zeroed() };
+    configuration.file = file.as_raw_fd().unsigned_abs();
+    configuration.info.flags = LO_FLAGS_AUTOCLEAR;
+    // SAFETY: the kernel reads one `loop_config`, which is whole and lives through the call; both descriptors are open.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const configuration) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
