@@ -1,0 +1,181 @@
+//! The end that asks.
+
+mod connection;
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::{SandboxId, SessionId};
+use lifecycle::Tasks;
+use sandbox::{ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use self::connection::{Connection, Lost};
+use crate::wire::{Answer, Order};
+
+/// How long a host agent may be away, as it is while it is restarted, before orders fail.
+const ABSENCE: Duration = Duration::from_secs(10);
+/// Making a sandbox or removing one moves files; everything else is a look or a write of the kernel's.
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_secs(20);
+
+/// The sandboxes of a host agent, by its socket.
+///
+/// It connects when it is needed, and again after the host agent was started anew. An order whose connection was lost is
+/// given again where that does no harm; a sandbox that was being made is looked for instead.
+#[derive(Debug)]
+pub struct HostClient {
+    socket: PathBuf,
+    tasks: Tasks,
+    connection: Mutex<Option<Arc<Connection>>>,
+    absence: Duration,
+    patience: Option<Duration>,
+}
+
+impl HostClient {
+    /// A client of the host agent that listens on this socket, now or later.
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>, tasks: &Tasks) -> Self {
+        Self {
+            socket: socket.into(),
+            tasks: tasks.clone(),
+            connection: Mutex::default(),
+            absence: ABSENCE,
+            patience: None,
+        }
+    }
+
+    /// Gives an order that may be given twice.
+    async fn ask(&self, order: Order, patience: Duration) -> Result<(Answer, Option<OwnedFd>), ProviderError> {
+        let patience = self.patience.unwrap_or(patience);
+        let asked = async {
+            loop {
+                match self.connected().await?.ask(order.clone()).await {
+                    Ok(answered) => return Ok(answered),
+                    Err(Lost) => tracing::debug!(?order, "the host agent went away; asking again"),
+                }
+            }
+        };
+        let answered = timeout(patience, asked)
+            .await
+            .unwrap_or_else(|_| Err(self.late(patience)))?;
+        match answered {
+            (Answer::Failed(failure), _) => Err(failure.into()),
+            answered => Ok(answered),
+        }
+    }
+
+    async fn ask_done(&self, order: Order, patience: Duration) -> Result<(), ProviderError> {
+        match self.ask(order, patience).await? {
+            (Answer::Done, _) => Ok(()),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
+    /// The connection that lives, or a new one.
+    async fn connected(&self) -> Result<Arc<Connection>, ProviderError> {
+        let mut kept = self.connection.lock().await;
+        if let Some(connection) = kept.as_ref().filter(|connection| connection.lives()) {
+            return Ok(Arc::clone(connection));
+        }
+        let connection = connection::dial(&self.socket, self.absence, &self.tasks)
+            .await
+            .map_err(|error| ProviderError::Unavailable(error.to_string()))?;
+        Ok(Arc::clone(kept.insert(Arc::new(connection))))
+    }
+
+    fn late(&self, patience: Duration) -> ProviderError {
+        ProviderError::Unavailable(format!(
+            "the host agent at {} did not answer within {patience:?}",
+            self.socket.display()
+        ))
+    }
+
+    fn astonished(&self, answer: &Answer) -> ProviderError {
+        ProviderError::failed(
+            format!("understand the host agent at {}", self.socket.display()),
+            format!("it answered something else than it was asked: {answer:?}"),
+        )
+    }
+}
+
+#[async_trait]
+impl SandboxProvider for HostClient {
+    async fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
+        let patience = self.patience.unwrap_or(LONG);
+        let connection = self.connected().await?;
+        let answered = match timeout(patience, connection.ask(Order::Create(spec.clone()))).await {
+            Ok(answered) => answered,
+            Err(_) => return Err(self.late(patience)),
+        };
+        match answered {
+            Ok((Answer::Status(status), _)) => Ok(status),
+            Ok((Answer::Failed(failure), _)) => Err(failure.into()),
+            Ok((other, _)) => Err(self.astonished(&other)),
+            // The order may have been carried out, in part, or never have been read: whoever has the machine knows.
+            Err(Lost) => self.status(spec.id).await.map_err(|error| match error {
+                ProviderError::NotFound(id) => ProviderError::Unavailable(format!(
+                    "the host agent went away while it made sandbox {id}, of which nothing is left"
+                )),
+                error => error,
+            }),
+        }
+    }
+
+    async fn link(&self, id: SandboxId) -> Result<UnixListener, ProviderError> {
+        match self.ask(Order::Link(id), SHORT).await? {
+            (Answer::Link, Some(descriptor)) => {
+                let listener = UnixListener::from(descriptor);
+                let set = listener.set_nonblocking(true);
+                set.map_err(|error| ProviderError::failed(format!("use the link of sandbox {id}"), error))?;
+                Ok(listener)
+            }
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
+    async fn freeze(&self, id: SandboxId) -> Result<(), ProviderError> {
+        self.ask_done(Order::Freeze(id), SHORT).await
+    }
+
+    async fn thaw(&self, id: SandboxId) -> Result<(), ProviderError> {
+        self.ask_done(Order::Thaw(id), SHORT).await
+    }
+
+    async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError> {
+        self.ask_done(Order::Destroy(id), LONG).await
+    }
+
+    async fn status(&self, id: SandboxId) -> Result<SandboxStatus, ProviderError> {
+        match self.ask(Order::Status(id), SHORT).await? {
+            (Answer::Status(status), _) => Ok(status),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
+    async fn usage(&self, id: SandboxId) -> Result<SandboxUsage, ProviderError> {
+        match self.ask(Order::Usage(id), SHORT).await? {
+            (Answer::Usage(usage), _) => Ok(usage),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<SandboxStatus>, ProviderError> {
+        match self.ask(Order::List, SHORT).await? {
+            (Answer::Statuses(statuses), _) => Ok(statuses),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
+    async fn remove_disk(&self, session: SessionId) -> Result<(), ProviderError> {
+        self.ask_done(Order::RemoveDisk(session), LONG).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! What is said on the socket.
+
+use std::error::Error;
+use std::fmt;
+
+use domain::{SandboxId, SessionId};
+use sandbox::{ImageDigest, ProviderError, SandboxSpec, SandboxStatus, SandboxUsage};
+use serde::{Deserialize, Serialize};
+
+/// The number of the host API that this build speaks; it also understands the one before.
+pub(crate) const PROTOCOL: u32 = 1;
+
+/// The longest line that asks for something. Orders are small.
+pub(crate) const LONGEST_REQUEST: usize = 64 << 10;
+/// The longest line that answers: a list of some ten thousand sandboxes.
+pub(crate) const LONGEST_REPLY: usize = 16 << 20;
+
+/// The first line of each side.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) protocol: u32,
+    pub(crate) build: String,
+}
+
+impl Hello {
+    pub(crate) fn ours() -> Self {
+        Self {
+            protocol: PROTOCOL,
+            build: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    /// Whether we understand a side that said this; if not, why in words. A newer side decides that for us both.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.protocol + 1 >= PROTOCOL {
+            return Ok(());
+        }
+        Err(format!(
+            "the other side (build {}) speaks host API {}, this one (build {}) speaks {PROTOCOL} and the one before: \
+             run the same release of Belljar on both sides",
+            self.build.chars().take(40).collect::<String>(),
+            self.protocol,
+            env!("CARGO_PKG_VERSION"),
+        ))
+    }
+}
+
+/// An order with the number that its reply will bear.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Request {
+    pub(crate) number: u64,
+    pub(crate) order: Order,
+}
+
+/// What can be asked for.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Order {
+    Create(SandboxSpec),
+    Link(SandboxId),
+    Freeze(SandboxId),
+    Thaw(SandboxId),
+    Destroy(SandboxId),
+    Status(SandboxId),
+    Usage(SandboxId),
+    List,
+    RemoveDisk(SessionId),
+}
+
+/// What the host agent says after its hello.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Saying {
+    /// The first line, if the caller is admitted.
+    Hello(Hello),
+    /// The last line: the connection ends here, and why.
+    Refused(String),
+    /// The answer to an order.
+    Reply { number: u64, answer: Answer },
+}
+
+/// How an order went.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Answer {
+    Done,
+    /// The socket's descriptor came with this line.
+    Link,
+    Status(SandboxStatus),
+    Statuses(Vec<SandboxStatus>),
+    Usage(SandboxUsage),
+    Failed(Failure),
+}
+
+/// A [`ProviderError`] that can travel.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Failure {
+    NotFound(SandboxId),
+    Exists(SandboxId),
+    Dead { id: SandboxId, reason: String },
+    DiskInUse { session: SessionId, sandbox: SandboxId },
+    ImageMissing { image: ImageDigest, reason: String },
+    Limit(String),
+    Machine { lacks: String },
+    Unavailable(String),
+    Failed { attempt: String, causes: Vec<String> },
+}
+
+impl From<ProviderError> for Failure {
+    fn from(error: ProviderError) -> Self {
+        match error {
+            ProviderError::NotFound(id) => Self::NotFound(id),
+            ProviderError::Exists(id) => Self::Exists(id),
+            ProviderError::Dead { id, reason } => Self::Dead { id, reason },
+            ProviderError::DiskInUse { session, sandbox } => Self::DiskInUse { session, sandbox },
+            ProviderError::ImageMissing { image, reason } => Self::ImageMissing { image, reason },
+            ProviderError::Limit(reason) => Self::Limit(reason),
+            ProviderError::Machine { lacks } => Self::Machine { lacks },
+            ProviderError::Unavailable(reason) => Self::Unavailable(reason),
+            ProviderError::Failed { attempt, source } => {
+                let first: &(dyn Error + 'static) = &*source;
+                let causes = std::iter::successors(Some(first), |cause| (**cause).source());
+                Self::Failed {
+                    attempt,
+                    causes: causes.map(ToString::to_string).collect(),
+                }
+            }
+        }
+    }
+}
+
+impl From<Failure> for ProviderError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NotFound(id) => Self::NotFound(id),
+            Failure::Exists(id) => Self::Exists(id),
+            Failure::Dead { id, reason } => Self::Dead { id, reason },
+            Failure::DiskInUse { session, sandbox } => Self::DiskInUse { session, sandbox },
+            Failure::ImageMissing { image, reason } => Self::ImageMissing { image, reason },
+            Failure::Limit(reason) => Self::Limit(reason),
+            Failure::Machine { lacks } => Self::Machine { lacks },
+            Failure::Unavailable(reason) => Self::Unavailable(reason),
+            Failure::Failed { attempt, causes } => {
+                let cause = causes.into_iter().rev().fold(None, |source, text| {
+                    Some(Cause {
+                        text,
+                        source: source.map(Box::new),
+                    })
+                });
+                match cause {
+                    Some(cause) => Self::failed(attempt, cause),
+                    None => Self::failed(attempt, "the host agent did not say why"),
+                }
+            }
+        }
+    }
+}
+
+/// An error that happened in the host agent, and its source there.
+#[derive(Debug)]
+struct Cause {
+    text: String,
+    source: Option<Box<Cause>>,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.text.fmt(formatter)
+    }
+}
+
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_keeps_its_sources_over_the_wire() {
+        let inner = std::io::Error::other(ProviderError::Limit("the least is 8".into()));
+        let failure = Failure::from(ProviderError::failed("mount the disk", inner));
+        let text = serde_json::to_string(&failure).unwrap();
+        let error = ProviderError::from(serde_json::from_str::<Failure>(&text).unwrap());
+        assert_eq!(error.to_string(), "could not mount the disk");
+        assert_eq!(error.source().unwrap().to_string(), "the least is 8");
+    }
+
+    #[test]
+    fn only_what_is_older_than_the_protocol_before_is_refused() {
+        let speaks = |protocol| {
+            Hello {
+                protocol,
+                ..Hello::ours()
+            }
+            .check()
+            .is_ok()
+        };
+        assert!(speaks(PROTOCOL) && speaks(PROTOCOL - 1) && speaks(PROTOCOL + 1));
+    }
+
+    #[test]
+    fn an_order_has_no_room_for_a_path() {
+        let id = SandboxId::new();
+        assert!(serde_json::from_str::<Request>(&format!(r#"{{"number":1,"order":{{"link":"{id}"}}}}"#)).is_ok());
+        for text in [
+            r#"{"number":1,"order":{"link":"../../etc"}}"#.to_owned(),
+            format!(r#"{{"number":1,"order":{{"link":"{id}"}},"path":"/etc"}}"#),
+            format!(r#"{{"number":1,"order":{{"create":{{"id":"{id}","session":"{id}","image":"/etc"}}}}}}"#),
+        ] {
+            assert!(serde_json::from_str::<Request>(&text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The doctor on this machine.
