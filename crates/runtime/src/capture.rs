@@ -1,0 +1,23 @@
+//! Every connection and question of the sandbox arrives here and goes over the link, or nowhere.
+//!
+//! Where the network is not set up so, nothing arrives, and there is no other way out either.
+
+use std::sync::Arc;
+
+use lifecycle::Tasks;
+use link::client::Client;
+
+use names::Names;
+
+mod connections;
+mod message;
+mod names;
+mod questions;
+
+/// Starts listening.
+pub(crate) fn start(client: &Client, tasks: &Tasks) {
+    let names = Arc::new(Names::default());
+    let resolver = Arc::new(questions::Resolver::new(client.clone(), Arc::clone(&names)));
+    questions::listen(&resolver, tasks);
+    connections::listen(client, &names, &resolver, tasks);
+}

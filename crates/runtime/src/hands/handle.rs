@@ -1,0 +1,297 @@
+//! What PID 1 holds of the hands.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use domain::{RunLimits, ToolCall, ToolCallId, ToolResult};
+use lifecycle::Tasks;
+use protocol::{FileEntry, FileRequest, FromHands, ToControl, ToHands};
+use rustix::fs::{FileType, fstat};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use super::keeper;
+use crate::outbox::Outbox;
+use crate::reaper::Reaper;
+
+/// How much longer than its limit a call is waited for: the hands keep the limit and clean up.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// How long the hands may take for what they do at once; then they are replaced.
+const PROMPT: Duration = Duration::from_secs(20);
+
+/// How long they may take to kill what is under way; then everything is killed from here.
+const STOP: Duration = Duration::from_millis(1_500);
+
+/// Orders that may wait for the hands to read them.
+pub(super) const ORDERS: usize = 64;
+
+/// A file that the hands opened, or what they listed.
+pub(crate) struct FileAnswer {
+    pub(crate) request: u64,
+    pub(crate) entries: Vec<FileEntry>,
+    descriptor: Option<OwnedFd>,
+}
+
+impl FileAnswer {
+    /// The file. Whoever broke the hands may have sent what makes a reader wait for ever, so it is looked at again.
+    pub(crate) fn descriptor(self) -> Result<OwnedFd, String> {
+        let descriptor = self
+            .descriptor
+            .ok_or("the hands opened the file and did not hand it over")?;
+        match fstat(&descriptor) {
+            Ok(status) if FileType::from_raw_mode(status.st_mode).is_file() => Ok(descriptor),
+            _ => Err("what the hands opened is no regular file".to_owned()),
+        }
+    }
+}
+
+pub(crate) struct Hands {
+    shared: Arc<Shared>,
+}
+
+pub(super) struct Shared {
+    next: AtomicU64,
+    state: Mutex<State>,
+    pub(super) ready: watch::Sender<bool>,
+    /// The hands do not answer: replace them.
+    pub(super) replace: Notify,
+    pub(super) reaper: Reaper,
+    pub(super) outbox: Outbox,
+}
+
+#[derive(Default)]
+struct State {
+    orders: Option<mpsc::Sender<ToHands>>,
+    environment: BTreeMap<String, String>,
+    prepared: bool,
+    calls: HashMap<ToolCallId, oneshot::Sender<ToolResult>>,
+    stops: HashMap<u64, oneshot::Sender<()>>,
+    files: HashMap<u64, oneshot::Sender<Result<FileAnswer, String>>>,
+}
+
+impl Hands {
+    /// Starts hands, and others whenever they die.
+    pub(crate) fn start(reaper: &Reaper, outbox: &Outbox, tasks: &Tasks) -> Self {
+        let shared = Arc::new(Shared {
+            next: AtomicU64::new(1),
+            state: Mutex::default(),
+            ready: watch::Sender::new(false),
+            replace: Notify::new(),
+            reaper: reaper.clone(),
+            outbox: outbox.clone(),
+        });
+        tasks.spawn_until_stopped(keeper::keep(Arc::clone(&shared)));
+        Self { shared }
+    }
+
+    /// Waits until there are hands.
+    pub(crate) async fn ready(&self) {
+        // The sender lives as long as this.
+        let _ = self.shared.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// The environment of the processes that tools start from now on, beside what the image says.
+    pub(crate) async fn set_environment(&self, environment: BTreeMap<String, String>) {
+        self.shared.state().environment.clone_from(&environment);
+        self.shared.order(ToHands::Environment { environment }).await;
+    }
+
+    /// Whether a run is on, so that the hands keep something started ahead.
+    pub(crate) fn prepare(&self, on: bool) {
+        let mut state = self.shared.state();
+        state.prepared = on;
+        if let Some(orders) = &state.orders {
+            // Only of use if it is now.
+            let _ = orders.try_send(ToHands::Prepare { on });
+        }
+    }
+
+    /// Uses a tool. Always answers; when this is dropped instead, every process of the call dies.
+    pub(crate) async fn call(&self, call: &ToolCall, limits: &RunLimits) -> ToolResult {
+        let limit = limits.tool() + GRACE;
+        match timeout(limit, self.call_without_limit(call, limits)).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.shared.replace.notify_one();
+                interrupted(call)
+            }
+        }
+    }
+
+    async fn call_without_limit(&self, call: &ToolCall, limits: &RunLimits) -> ToolResult {
+        self.ready().await;
+        let (answer, answered) = oneshot::channel();
+        match self.shared.state().calls.entry(call.id.clone()) {
+            Entry::Vacant(place) => place.insert(answer),
+            Entry::Occupied(_) => {
+                return ToolResult::error(
+                    call.id.clone(),
+                    "A call of this very id is under way; nothing was done.",
+                );
+            }
+        };
+        let _waiting = Calling {
+            shared: &self.shared,
+            call: &call.id,
+        };
+        let order = ToHands::Call {
+            call: call.clone(),
+            limits: *limits,
+        };
+        self.shared.order(order).await;
+        // An error: the hands are gone, and with them the other end.
+        answered.await.unwrap_or_else(|_| interrupted(call))
+    }
+
+    /// Kills every process of every call, and waits until they are dead.
+    pub(crate) async fn stop(&self) {
+        let request = self.shared.next();
+        let (answer, mut answered) = oneshot::channel();
+        self.shared.state().stops.insert(request, answer);
+        let asked = async {
+            if self.shared.order(ToHands::Stop { request }).await {
+                let _ = (&mut answered).await;
+            }
+        };
+        if timeout(STOP, asked).await.is_err() {
+            self.shared.replace.notify_one();
+            // The other end is dropped when the hands and everything of theirs are dead.
+            let _ = answered.await;
+        }
+        self.shared.state().stops.remove(&request);
+        self.shared.reaper.swept().await;
+    }
+
+    /// Opens, makes or lists files of the workspace.
+    pub(crate) async fn file(&self, file: FileRequest) -> Result<FileAnswer, String> {
+        self.ready().await;
+        let request = self.shared.next();
+        let (answer, answered) = oneshot::channel();
+        self.shared.state().files.insert(request, answer);
+        self.shared.order(ToHands::File { request, file }).await;
+        match timeout(PROMPT, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err("the process that opens files was lost, and is replaced".to_owned()),
+            Err(_) => {
+                self.shared.state().files.remove(&request);
+                self.shared.replace.notify_one();
+                Err("the process that opens files did not answer, and is replaced".to_owned())
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// These hands take orders from now on. First they learn what the ones before knew.
+    pub(super) fn begin(&self, orders: mpsc::Sender<ToHands>) {
+        let mut state = self.state();
+        let environment = state.environment.clone();
+        // The queue is new and longer than this.
+        let _ = orders.try_send(ToHands::Environment { environment });
+        if state.prepared {
+            let _ = orders.try_send(ToHands::Prepare { on: true });
+        }
+        state.orders = Some(orders);
+    }
+
+    /// These hands are gone: whoever waits for them is told.
+    pub(super) fn end(&self) {
+        self.ready.send_replace(false);
+        let mut state = self.state();
+        state.orders = None;
+        state.calls.clear();
+        state.stops.clear();
+        state.files.clear();
+    }
+
+    /// What the hands said. Answers to what nobody asked are forgotten.
+    pub(super) async fn hear(&self, said: FromHands, descriptor: Option<OwnedFd>) {
+        match said {
+            FromHands::Ready => {
+                self.ready.send_replace(true);
+            }
+            FromHands::Progress { call, text } => {
+                if self.state().calls.contains_key(&call) {
+                    self.outbox.mention(ToControl::Progress { call, text });
+                }
+            }
+            FromHands::Result { result } => {
+                if let Some(waiting) = self.state().calls.remove(&result.id) {
+                    let _ = waiting.send(result);
+                }
+            }
+            FromHands::Stopped { request } => {
+                if let Some(waiting) = self.state().stops.remove(&request) {
+                    let _ = waiting.send(());
+                }
+            }
+            FromHands::File {
+                request,
+                entries,
+                failure,
+                ..
+            } => {
+                if let Some(waiting) = self.state().files.remove(&request) {
+                    let _ = waiting.send(match failure {
+                        Some(failure) => Err(failure),
+                        None => Ok(FileAnswer {
+                            request,
+                            entries,
+                            descriptor,
+                        }),
+                    });
+                }
+            }
+        }
+    }
+
+    /// False: there are no hands.
+    async fn order(&self, order: ToHands) -> bool {
+        let orders = self.state().orders.clone();
+        match orders {
+            Some(orders) => orders.send(order).await.is_ok(),
+            None => false,
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call that is waited for. When nobody waits any more, its processes die.
+struct Calling<'a> {
+    shared: &'a Shared,
+    call: &'a ToolCallId,
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        if state.calls.remove(self.call).is_none() {
+            return;
+        }
+        if let Some(orders) = &state.orders {
+            let call = self.call.clone();
+            // A full queue means hands that do not read: they are replaced when the first of its orders runs out of time.
+            let _ = orders.try_send(ToHands::Cancel { call });
+        }
+    }
+}
+
+fn interrupted(call: &ToolCall) -> ToolResult {
+    ToolResult::error(
+        call.id.clone(),
+        "The call was interrupted: the process that uses tools was lost (killed, or out of memory) and is replaced. \
+         What the call had done by then may have taken effect; look before you do it again.",
+    )
+}

@@ -1,0 +1,265 @@
+//! The hands themselves.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::ToolCallId;
+use lifecycle::{Stop, Tasks};
+use protocol::{FileEntry, FileRequest, FromHands, ToHands};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid};
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_util::task::TaskTracker;
+use tools::{Created, FileError, Files, Settings, Tools};
+
+use super::wire::{Receiver, WireError, send};
+use crate::program::describe;
+
+/// Answers that may wait for PID 1 to read them; progress beyond that is dropped.
+const ANSWERS: usize = 256;
+
+/// Calls at once; further ones wait.
+const CALLS: usize = 32;
+
+/// Files that may be under way into the workspace.
+const CREATED: usize = 16;
+
+/// Entries of a list.
+const ENTRIES: usize = 20_000;
+
+/// The hands could not begin, or cannot go on; PID 1 starts others.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandsError {
+    #[error("cannot give up what the hands must not have")]
+    Confine(#[source] io::Error),
+    #[error("the hands' standard input is no socket")]
+    Socket(#[source] io::Error),
+    #[error("cannot start the event loop")]
+    EventLoop(#[source] io::Error),
+    #[error(transparent)]
+    Files(#[from] FileError),
+    #[error(transparent)]
+    Wire(#[from] WireError),
+}
+
+/// Lives as the hands, until PID 1 hangs up.
+pub(crate) fn run() -> Result<(), HandsError> {
+    let socket = confine().map_err(HandsError::Confine)?;
+    let event_loop = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .thread_keep_alive(Duration::from_secs(1))
+        .build()
+        .map_err(HandsError::EventLoop)?;
+    event_loop.block_on(live(socket))
+}
+
+/// A session of their own, no way to more rights, no look into their memory, and death before PID 1 where memory ends. The
+/// socket leaves the place where a child would inherit it.
+fn confine() -> io::Result<OwnedFd> {
+    // Fails only for who leads a group already, which is as good.
+    let _ = setsid();
+    rustix::thread::set_no_new_privs(true)?;
+    // Before the next step makes this file root's. Where it may not be raised, memory ends in another order.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "300");
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    Ok(socket)
+}
+
+async fn live(socket: OwnedFd) -> Result<(), HandsError> {
+    let socket = std::os::unix::net::UnixStream::from(socket);
+    let socket = socket
+        .set_nonblocking(true)
+        .and_then(|()| UnixStream::from_std(socket))
+        .map_err(HandsError::Socket)?;
+    let socket = Arc::new(socket);
+    let image: BTreeMap<_, _> = std::env::vars().collect();
+    let supervisor = vec!["/proc/self/exe".into(), "supervise".into()];
+    let tools = Arc::new(Tools::new(Settings::sandbox(supervisor, image.clone()))?);
+    // What went wrong until here stands in the host's log, which no user's process may write to.
+    rustix::stdio::dup2_stderr(std::fs::File::open("/dev/null").map_err(HandsError::Confine)?)
+        .map_err(|error| HandsError::Confine(error.into()))?;
+    let (answers, answered) = mpsc::channel(ANSWERS);
+    // The queue is new.
+    let _ = answers.try_send(Line::from(FromHands::Ready));
+    let process = Process {
+        tools,
+        image,
+        answers,
+        tasks: Tasks::new(),
+        under_way: TaskTracker::new(),
+        calls: Arc::new(Semaphore::new(CALLS)),
+        stop: Stop::new(),
+        stops: HashMap::new(),
+        created: Arc::default(),
+    };
+    tokio::select! {
+        ended = process.listen(Receiver::new(Arc::clone(&socket))) => Ok(ended?),
+        ended = speak(&socket, answered) => Ok(ended?),
+    }
+}
+
+/// An answer, and the descriptor that goes with it.
+struct Line {
+    said: FromHands,
+    descriptor: Option<OwnedFd>,
+}
+
+impl From<FromHands> for Line {
+    fn from(said: FromHands) -> Self {
+        Self { said, descriptor: None }
+    }
+}
+
+async fn speak(socket: &UnixStream, mut answers: mpsc::Receiver<Line>) -> Result<(), WireError> {
+    while let Some(line) = answers.recv().await {
+        send(socket, &line.said, line.descriptor.as_ref().map(AsFd::as_fd)).await?;
+    }
+    Ok(())
+}
+
+struct Process {
+    tools: Arc<Tools>,
+    /// What the image says of the environment.
+    image: BTreeMap<String, String>,
+    answers: mpsc::Sender<Line>,
+    tasks: Tasks,
+    under_way: TaskTracker,
+    calls: Arc<Semaphore>,
+    /// Stops every call that is under way.
+    stop: Stop,
+    /// Stops one.
+    stops: HashMap<ToolCallId, Stop>,
+    created: Arc<Mutex<HashMap<u64, Created>>>,
+}
+
+impl Process {
+    async fn listen(mut self, mut receiver: Receiver) -> Result<(), WireError> {
+        while let Some(order) = receiver.next::<ToHands>().await? {
+            match order {
+                ToHands::Environment { environment } => {
+                    let mut whole = self.image.clone();
+                    whole.extend(environment);
+                    self.tools.set_environment(whole).await;
+                }
+                ToHands::Prepare { on: true } => self.tools.prepare(),
+                ToHands::Prepare { on: false } => {
+                    let tools = Arc::clone(&self.tools);
+                    self.tasks.spawn(async move { tools.rest().await });
+                }
+                ToHands::Call { call, limits } => self.call(call, limits),
+                ToHands::Cancel { call } => {
+                    if let Some(stop) = self.stops.remove(&call) {
+                        stop.cancel();
+                    }
+                }
+                ToHands::Stop { request } => self.stop(request),
+                ToHands::File { request, file } => self.file(request, file),
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, call: domain::ToolCall, limits: domain::RunLimits) {
+        self.stops.retain(|_, stop| !stop.is_cancelled());
+        let stop = self.stop.child_token();
+        self.stops.insert(call.id.clone(), stop.clone());
+        let (tools, answers, places) = (Arc::clone(&self.tools), self.answers.clone(), Arc::clone(&self.calls));
+        let ended = self.under_way.token();
+        self.tasks.spawn(async move {
+            // Cancelled when the call is over, so that it is forgotten.
+            let over = stop.clone().drop_guard();
+            let _place = places.acquire().await;
+            let progress = |text: &str| {
+                let (call, text) = (call.id.clone(), text.to_owned());
+                let _ = answers.try_send(FromHands::Progress { call, text }.into());
+            };
+            let result = tools.use_tool(&call, &limits, &progress, &stop).await;
+            // Fails only where PID 1 has hung up.
+            let _ = answers.send(FromHands::Result { result }.into()).await;
+            drop((over, ended));
+        });
+    }
+
+    fn stop(&mut self, request: u64) {
+        std::mem::take(&mut self.stop).cancel();
+        self.stops.clear();
+        // Calls of later orders are counted anew.
+        let ending = std::mem::take(&mut self.under_way);
+        ending.close();
+        let (tools, answers) = (Arc::clone(&self.tools), self.answers.clone());
+        self.tasks.spawn(async move {
+            tools.rest().await;
+            ending.wait().await;
+            let _ = answers.send(FromHands::Stopped { request }.into()).await;
+        });
+    }
+
+    fn file(&self, request: u64, file: FileRequest) {
+        let (tools, created, answers) = (Arc::clone(&self.tools), Arc::clone(&self.created), self.answers.clone());
+        self.tasks.spawn(async move {
+            let work = move || serve_file(tools.files(), &created, request, file);
+            let done = tokio::task::spawn_blocking(work).await;
+            let (descriptor, entries, failure) = match done.unwrap_or_else(|error| Err(error.to_string())) {
+                Ok(Served::Descriptor(descriptor)) => (Some(descriptor), Vec::new(), None),
+                Ok(Served::Entries(entries)) => (None, entries, None),
+                Err(failure) => (None, Vec::new(), Some(failure)),
+            };
+            let said = FromHands::File {
+                request,
+                opened: descriptor.is_some(),
+                entries,
+                failure,
+            };
+            let _ = answers.send(Line { said, descriptor }).await;
+        });
+    }
+}
+
+/// What became of a request for files.
+enum Served {
+    Descriptor(OwnedFd),
+    Entries(Vec<FileEntry>),
+}
+
+fn serve_file(
+    files: &Files,
+    created: &Mutex<HashMap<u64, Created>>,
+    request: u64,
+    file: FileRequest,
+) -> Result<Served, String> {
+    let said = |error: FileError| describe(&error);
+    let under_way = || created.lock().unwrap_or_else(PoisonError::into_inner);
+    match file {
+        FileRequest::Open { path } => Ok(Served::Descriptor(files.read(&path).map_err(said)?.into())),
+        FileRequest::List { path } => match files.list(&path, ENTRIES).map_err(said)? {
+            (entries, false) => Ok(Served::Entries(entries)),
+            (_, true) => Err(format!(
+                "more than {ENTRIES} files are in {path:?}; list a folder that is further down"
+            )),
+        },
+        FileRequest::Create { path } => {
+            if under_way().len() >= CREATED {
+                return Err(format!("{CREATED} files are being written already"));
+            }
+            let made = files.create(&path).map_err(said)?;
+            let descriptor = made.file().try_clone().map_err(|error| error.to_string())?;
+            under_way().insert(request, made);
+            Ok(Served::Descriptor(descriptor.into()))
+        }
+        FileRequest::Commit { created } => {
+            let made = under_way().remove(&created).ok_or("no such file is being written")?;
+            made.commit().map_err(said)?;
+            Ok(Served::Entries(Vec::new()))
+        }
+        FileRequest::Discard { created } => {
+            drop(under_way().remove(&created));
+            Ok(Served::Entries(Vec::new()))
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the control plane orders.
+
+use std::sync::Arc;
+
+use domain::SessionId;
+use lifecycle::Tasks;
+use link::client::{Client, ClientError, Control, ControlReader};
+use protocol::{ToControl, ToRuntime};
+use tokio::sync::Semaphore;
+use tracing::{info, warn};
+
+use crate::gateway::backoff;
+use crate::hands::Hands;
+use crate::outbox::{Outbox, Outgoing};
+use crate::program::describe;
+use crate::transfers;
+use crate::work::Work;
+
+/// Transfers at once; further ones are refused.
+const TRANSFERS: usize = 16;
+
+/// Everything that an order can reach.
+pub(crate) struct Orders {
+    client: Client,
+    hands: Arc<Hands>,
+    outbox: Outbox,
+    tasks: Tasks,
+    work: Work,
+    session: Option<SessionId>,
+    transfers: Arc<Semaphore>,
+}
+
+impl Orders {
+    pub(crate) fn new(client: &Client, hands: &Arc<Hands>, outbox: &Outbox, tasks: &Tasks) -> Self {
+        Self {
+            work: Work::new(client, hands, outbox, tasks),
+            client: client.clone(),
+            hands: Arc::clone(hands),
+            outbox: outbox.clone(),
+            tasks: tasks.clone(),
+            session: None,
+            transfers: Arc::new(Semaphore::new(TRANSFERS)),
+        }
+    }
+
+    /// Keeps a control stream open and obeys, for ever: the control plane may go and come back at any time.
+    pub(crate) async fn obey(mut self, outgoing: Outgoing) {
+        let mut attempt = 0;
+        loop {
+            match self.client.control().await {
+                Ok(Control { mut reader, mut writer }) => {
+                    attempt = 0;
+                    info!("connected to the control plane");
+                    let error = tokio::select! {
+                        error = self.take_orders(&mut reader) => error,
+                        error = outgoing.flow_into(&mut writer) => Some(error),
+                    };
+                    match error {
+                        None => info!("the control plane closed the link"),
+                        Some(error) => warn!(error = describe(&error), "the link to the control plane broke"),
+                    }
+                }
+                // The control plane is not there yet, or starts anew: said once, tried for ever.
+                Err(error)
+                    if attempt == 0 || !matches!(error, ClientError::Connect { .. } | ClientError::Lost { .. }) =>
+                {
+                    warn!(error = describe(&error), "cannot reach the control plane; trying again");
+                }
+                Err(_) => {}
+            }
+            attempt += 1;
+            tokio::time::sleep(backoff(attempt)).await;
+        }
+    }
+
+    async fn take_orders(&mut self, reader: &mut ControlReader) -> Option<ClientError> {
+        loop {
+            match reader.next().await {
+                Ok(Some(order)) => self.take(order).await,
+                Ok(None) => return None,
+                Err(error) => return Some(error),
+            }
+        }
+    }
+
+    async fn take(&mut self, order: ToRuntime) {
+        match order {
+            ToRuntime::Claim {
+                session,
+                token,
+                environment,
+            } => {
+                if self.session.is_some_and(|mine| mine != session) {
+                    let failure = Some("this sandbox belongs to another session".to_owned());
+                    return self.outbox.say(ToControl::Claimed { failure }).await;
+                }
+                self.session = Some(session);
+                self.client.set_token(token);
+                self.hands.set_environment(environment).await;
+                self.hands.ready().await;
+                self.outbox.say(ToControl::Claimed { failure: None }).await;
+            }
+            ToRuntime::Token { token } => self.client.set_token(token),
+            ToRuntime::Start(start) => self.work.start(start).await,
+            ToRuntime::Call { call, limits } => {
+                let (hands, outbox) = (Arc::clone(&self.hands), self.outbox.clone());
+                self.tasks.spawn_until_stopped(async move {
+                    let result = hands.call(&call, &limits).await;
+                    outbox.say(ToControl::Result { result }).await;
+                });
+            }
+            ToRuntime::Stop { request } => {
+                self.work.stop().await;
+                self.outbox.say(ToControl::Stopped { request }).await;
+            }
+            ToRuntime::Transfer { request, transfer } => {
+                let Ok(place) = Arc::clone(&self.transfers).try_acquire_owned() else {
+                    let failure = Some(format!(
+                        "{TRANSFERS} transfers are under way; try again when one is done"
+                    ));
+                    let entries = Vec::new();
+                    return self
+                        .outbox
+                        .say(ToControl::Transferred {
+                            request,
+                            entries,
+                            failure,
+                        })
+                        .await;
+                };
+                let (client, hands, outbox) = (self.client.clone(), Arc::clone(&self.hands), self.outbox.clone());
+                self.tasks.spawn_until_stopped(async move {
+                    let _place = place;
+                    let answer = transfers::carry_out(&client, &hands, request, transfer).await;
+                    outbox.say(answer).await;
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The first process of a sandbox.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lifecycle::Tasks;
+use link::client::Client;
+use rustix::process::{DumpableBehavior, getpid, set_dumpable_behavior};
+use sandbox::inside::{LINK_DIRECTORY, LINK_SOCKET};
+
+use crate::capture;
+use crate::hands::Hands;
+use crate::orders::Orders;
+use crate::outbox::outbox;
+use crate::reaper::Reaper;
+
+/// PID 1 could not begin.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Pid1Error {
+    #[error(
+        "this process has the id {0} and not 1: it would kill what is not its own, so it runs only as the first process \
+         of a sandbox"
+    )]
+    NotFirst(i32),
+    #[error("cannot keep other processes from this one's memory")]
+    Dumpable(#[source] io::Error),
+    #[error("cannot start the event loop")]
+    EventLoop(#[source] io::Error),
+    #[error("cannot be told of the death of children")]
+    Reaper(#[source] io::Error),
+}
+
+/// Lives as PID 1. Returns only where it could not begin.
+pub(crate) fn run() -> Result<(), Pid1Error> {
+    if !getpid().is_init() {
+        return Err(Pid1Error::NotFirst(getpid().as_raw_nonzero().get()));
+    }
+    // The token will be in this memory: no core dump, no ptrace, no /proc/1/mem, not even for another root inside.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| Pid1Error::Dumpable(error.into()))?;
+    let event_loop = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(2)
+        .thread_stack_size(128 << 10)
+        .thread_keep_alive(Duration::from_secs(1))
+        .build()
+        .map_err(Pid1Error::EventLoop)?;
+    event_loop.block_on(live())
+}
+
+async fn live() -> Result<(), Pid1Error> {
+    let tasks = Tasks::new();
+    let reaper = Reaper::start(&tasks).map_err(Pid1Error::Reaper)?;
+    let (outbox, outgoing) = outbox();
+    let client = Client::new(Path::new(LINK_DIRECTORY).join(LINK_SOCKET), &tasks);
+    let hands = Arc::new(Hands::start(&reaper, &outbox, &tasks));
+    capture::start(&client, &tasks);
+    Orders::new(&client, &hands, &outbox, &tasks).obey(outgoing).await;
+    Ok(())
+}

@@ -1,0 +1,48 @@
+//! Which role this process has.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use crate::{hands, log, pid1};
+
+/// Plays the role that the first argument names, until it ends.
+pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let role = arguments.next();
+    let ended = match role.as_ref().and_then(|role| role.to_str()) {
+        Some("supervise") => return tools::supervise(arguments),
+        Some(sandbox::inside::RUNTIME_ARGUMENT) => {
+            log::to_stderr();
+            pid1::run().map_err(|error| describe(&error))
+        }
+        Some(hands::ROLE) => hands::run().map_err(|error| describe(&error)),
+        Some("--version") => {
+            println!("belljar-runtime {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        _ => {
+            eprintln!(
+                "belljar-runtime is started by Belljar, as the first process of a sandbox (`belljar-runtime pid1`)."
+            );
+            return ExitCode::from(2);
+        }
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("belljar-runtime: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// An error with all its causes, in one line.
+pub(crate) fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

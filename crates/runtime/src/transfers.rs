@@ -1,0 +1,96 @@
+//! Files in and out of the workspace. The hands open them; PID 1 only moves bytes between a descriptor and the link.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
+use link::client::{Client, ClientError};
+use protocol::{FileEntry, FileRequest, ToControl, Transfer};
+
+use crate::hands::Hands;
+use crate::program::describe;
+
+const PIECE: usize = 64 << 10;
+
+/// Carries out a transfer, and says how it went.
+pub(crate) async fn carry_out(client: &Client, hands: &Hands, request: u64, transfer: Transfer) -> ToControl {
+    let done = match transfer {
+        Transfer::Read { path } => send(client, hands, request, path).await.map(|()| Vec::new()),
+        Transfer::Write { path } => fetch(client, hands, request, path).await.map(|()| Vec::new()),
+        Transfer::List { path } => list(hands, path).await,
+    };
+    let (entries, failure) = match done {
+        Ok(entries) => (entries, None),
+        Err(failure) => (Vec::new(), Some(failure)),
+    };
+    ToControl::Transferred {
+        request,
+        entries,
+        failure,
+    }
+}
+
+async fn list(hands: &Hands, path: String) -> Result<Vec<FileEntry>, String> {
+    Ok(hands.file(FileRequest::List { path }).await?.entries)
+}
+
+async fn send(client: &Client, hands: &Hands, request: u64, path: String) -> Result<(), String> {
+    let file = hands.file(FileRequest::Open { path }).await?.descriptor()?;
+    client.send_file(request, pieces(file)).await.map_err(said)
+}
+
+fn pieces(file: OwnedFd) -> BoxStream<'static, io::Result<Bytes>> {
+    stream::try_unfold(File::from(file), |file| async move {
+        let (read, file) = blocking(move || {
+            let mut piece = vec![0; PIECE];
+            let length = (&file).read(&mut piece)?;
+            piece.truncate(length);
+            Ok((piece, file))
+        })
+        .await?;
+        Ok((!read.is_empty()).then(|| (Bytes::from(read), file)))
+    })
+    .boxed()
+}
+
+async fn fetch(client: &Client, hands: &Hands, request: u64, path: String) -> Result<(), String> {
+    let made = hands.file(FileRequest::Create { path }).await?;
+    let created = made.request;
+    let filled = match made.descriptor() {
+        Ok(file) => fill(client, request, file).await,
+        Err(failure) => Err(failure),
+    };
+    if let Err(failure) = filled {
+        // The first failure is the one to tell.
+        let _ = hands.file(FileRequest::Discard { created }).await;
+        return Err(failure);
+    }
+    hands.file(FileRequest::Commit { created }).await?;
+    Ok(())
+}
+
+async fn fill(client: &Client, request: u64, file: OwnedFd) -> Result<(), String> {
+    let mut body = client.fetch_file(request).await.map_err(said)?;
+    let mut file = File::from(file);
+    while let Some(bytes) = body.chunk().await.map_err(said)? {
+        file = blocking(move || {
+            (&file).write_all(&bytes)?;
+            Ok(file)
+        })
+        .await
+        .map_err(|error| format!("cannot write the file: {error}"))?;
+    }
+    Ok(())
+}
+
+fn said(error: ClientError) -> String {
+    describe(&error)
+}
+
+/// A disk may be slow, and PID 1 has one thread for everything else.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
