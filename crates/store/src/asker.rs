@@ -2,6 +2,8 @@
 
 use domain::{SessionId, Timestamp, UserId};
 
+use crate::StoreError;
+
 /// Who asks the store for something. Every method decides by it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Asker {
@@ -55,5 +57,27 @@ impl Asker {
             Self::User { id, .. } => format!("user:{id}"),
             Self::Session(id) => format!("session:{id}"),
         }
+    }
+
+    /// Refuses everybody but Belljar itself.
+    pub(crate) const fn must_be_system(&self, attempt: &'static str) -> Result<(), StoreError> {
+        match self {
+            Self::System => Ok(()),
+            Self::User { .. } | Self::Session(_) => Err(StoreError::Denied {
+                attempt,
+                whom: "Belljar itself",
+            }),
+        }
+    }
+
+    /// Refuses everybody but admins.
+    pub(crate) const fn must_be_admin(&self, attempt: &'static str) -> Result<(), StoreError> {
+        if self.is_admin() {
+            return Ok(());
+        }
+        Err(StoreError::Denied {
+            attempt,
+            whom: "an admin",
+        })
     }
 }

@@ -2,8 +2,12 @@
 
 use domain::Timestamp;
 use serde_json::Value;
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, Hash, Store, StoreError};
+use crate::batch::binds;
+use crate::stored::{self, Columns};
+use crate::writer::Work;
+use crate::{Asker, Hash, Store, StoreError, chain};
 
 /// Something worth knowing later.
 #[derive(Clone, PartialEq, Debug)]
@@ -48,7 +52,10 @@ impl Store {
     /// # Errors
     /// Writing failed.
     pub async fn audit(&self, asker: Asker, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
-        todo!()
+        self.write("write the audit log", move |work| {
+            Box::pin(async move { append(work, asker, &entries).await })
+        })
+        .await
     }
 
     /// Entries after `after` (0: from the first), at most `limit`; where `newest` says so, the newest ones before `after` (0: the very newest), newest first.
@@ -62,7 +69,15 @@ impl Store {
         newest: bool,
         limit: u32,
     ) -> Result<Vec<AuditRecord>, StoreError> {
-        todo!()
+        asker.must_be_admin("read the audit log")?;
+        let sql = if newest {
+            "SELECT * FROM audit WHERE $1 = 0 OR number < $1 ORDER BY number DESC LIMIT $2"
+        } else {
+            "SELECT * FROM audit WHERE number > $1 ORDER BY number LIMIT $2"
+        };
+        let limit = i64::from(limit.min(Self::LONGEST_PAGE));
+        let rows = self.read("read the audit log", sql, binds![after, limit]).await?;
+        rows.iter().map(record).collect()
     }
 
     /// Reads the whole log and follows its chain.
@@ -70,6 +85,104 @@ impl Store {
     /// # Errors
     /// The one who asks is no admin.
     pub async fn verify_audit(&self, asker: Asker) -> Result<AuditVerdict, StoreError> {
-        todo!()
+        let mut verdict = AuditVerdict {
+            entries: 0,
+            head: Hash::default(),
+            broken_at: None,
+        };
+        loop {
+            let page = self
+                .audit_page(asker, verdict.entries, false, Self::LONGEST_PAGE)
+                .await?;
+            if page.is_empty() {
+                return Ok(verdict);
+            }
+            for record in page {
+                let follows = record.number == verdict.entries + 1 && record.hash == link(verdict.head, &record);
+                if !follows && verdict.broken_at.is_none() {
+                    verdict.broken_at = Some(record.number);
+                }
+                verdict.entries = record.number;
+                verdict.head = record.hash;
+            }
+        }
+    }
+}
+
+fn record(row: &SqliteRow) -> Result<AuditRecord, StoreError> {
+    Ok(AuditRecord {
+        number: row.integer("number")?,
+        at: row.time("at")?,
+        actor: row.text("actor")?,
+        entry: AuditEntry {
+            action: row.text("action")?,
+            subject: row.text("subject")?,
+            detail: stored::read("audit entry", row.text("detail")?.as_bytes())?,
+        },
+        hash: row.hash("hash")?,
+    })
+}
+
+fn link(before: Hash, record: &AuditRecord) -> Hash {
+    let detail = record.entry.detail.to_string();
+    chain::link(
+        before,
+        record.number,
+        &[
+            &record.at.0.to_be_bytes(),
+            record.actor.as_bytes(),
+            record.entry.action.as_bytes(),
+            record.entry.subject.as_bytes(),
+            detail.as_bytes(),
+        ],
+    )
+}
+
+/// Adds entries in the transaction of what they tell; once in a job.
+pub(crate) async fn append(work: &mut Work, asker: Asker, entries: &[AuditEntry]) -> Result<(), StoreError> {
+    let last = work
+        .one(
+            "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1",
+            Vec::new(),
+        )
+        .await?;
+    let (mut number, mut hash) = match last {
+        None => (0, Hash::default()),
+        Some(row) => (row.integer("number")?, row.hash("hash")?),
+    };
+    for entry in entries {
+        number += 1;
+        let record = AuditRecord {
+            number,
+            at: work.now,
+            actor: asker.word(),
+            entry: entry.clone(),
+            hash,
+        };
+        hash = link(hash, &record);
+        let detail = String::from_utf8(stored::write("audit entry", &entry.detail)?)
+            .map_err(|source| stored::corrupt("audit entry", source))?;
+        work.batch.add(
+            "INSERT INTO audit (number, at, actor, action, subject, detail, hash) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            binds![
+                number,
+                work.now,
+                record.actor,
+                entry.action.as_str(),
+                entry.subject.as_str(),
+                detail,
+                hash
+            ],
+        );
+    }
+    Ok(())
+}
+
+/// An entry about one thing.
+pub(crate) fn entry(action: &str, subject: String, detail: Value) -> AuditEntry {
+    AuditEntry {
+        action: action.to_owned(),
+        subject,
+        detail,
     }
 }

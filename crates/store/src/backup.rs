@@ -1,8 +1,18 @@
 //! A copy while the store is in use.
 
-use std::path::Path;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
-use crate::{Asker, Store, StoreError};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::json;
+use sqlx::sqlite::SqliteConnection;
+use sqlx::{ConnectOptions, Connection, Row};
+
+use crate::batch::{binds, execute, rows};
+use crate::error::database;
+use crate::open::{beside, not_a_store, options};
+use crate::{Asker, AuditEntry, Store, StoreError, audit, migrations};
 
 impl Store {
     /// Writes a consistent copy of the store to a new file while it is in use: complete, checked, on the disk, and readable by its owner
@@ -11,6 +21,158 @@ impl Store {
     /// # Errors
     /// The file exists; it cannot be written; the one who asks is no admin.
     pub async fn backup(&self, asker: Asker, file: &Path) -> Result<(), StoreError> {
-        todo!()
+        const ATTEMPT: &str = "back up the store";
+        asker.must_be_admin(ATTEMPT)?;
+        let mut connection = options(&self.inner.path)
+            .read_only(true)
+            .connect()
+            .await
+            .map_err(|source| database(ATTEMPT, source))?;
+        copy_to(&mut connection, file).await?;
+        let entry = AuditEntry {
+            action: "store.backed_up".to_owned(),
+            subject: "store".to_owned(),
+            detail: json!({ "file": file.display().to_string() }),
+        };
+        self.write(ATTEMPT, move |work| {
+            Box::pin(async move { audit::append(work, asker, &[entry]).await })
+        })
+        .await
     }
+}
+
+/// Copies what a connection sees to a new file: first beside it, then checked and synced, then under its name, which nobody may have taken.
+pub(crate) async fn copy_to(connection: &mut SqliteConnection, file: &Path) -> Result<(), StoreError> {
+    if file.symlink_metadata().is_ok() {
+        return Err(StoreError::Exists { path: file.to_owned() });
+    }
+    let draft = Draft::beside(file)?;
+    let name = draft.path.display().to_string();
+    execute(connection, "VACUUM INTO $1".to_owned(), binds![name])
+        .await
+        .map_err(|source| database("copy the store", source))?;
+    check(&draft.path).await?;
+    draft.put(file)
+}
+
+/// A file that is removed again unless it is put in its place.
+pub(crate) struct Draft {
+    pub(crate) path: PathBuf,
+    done: bool,
+}
+
+impl Draft {
+    /// An empty file beside `file`; what an attempt that was cut short left there is removed.
+    pub(crate) fn beside(file: &Path) -> Result<Self, StoreError> {
+        let path = beside(file, ".unfinished");
+        remove(&path)?;
+        Self::at(path)
+    }
+
+    /// An empty file of this name, for its owner alone.
+    pub(crate) fn at(path: PathBuf) -> Result<Self, StoreError> {
+        let mut options = std::fs::OpenOptions::new();
+        options.create_new(true).write(true).mode(0o600);
+        match options.open(&path) {
+            Ok(_) => Ok(Self { path, done: false }),
+            Err(source) => Err(StoreError::File {
+                attempt: "make",
+                path,
+                source,
+            }),
+        }
+    }
+
+    /// It stays under the name that it has.
+    pub(crate) fn keep(mut self) {
+        self.done = true;
+    }
+
+    /// Gives it its name for good, where nobody has that name.
+    pub(crate) fn put(self, file: &Path) -> Result<(), StoreError> {
+        sync(&self.path)?;
+        renameat_with(CWD, &self.path, CWD, file, RenameFlags::NOREPLACE).map_err(|source| match source {
+            rustix::io::Errno::EXIST => StoreError::Exists { path: file.to_owned() },
+            _ => StoreError::File {
+                attempt: "put in place",
+                path: file.to_owned(),
+                source: source.into(),
+            },
+        })?;
+        self.keep();
+        sync_folder(file)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.done {
+            // Best effort: the error that led here is the one to tell.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Makes sure that a file is a whole store of Belljar that this build can read.
+pub(crate) async fn check(path: &Path) -> Result<(), StoreError> {
+    let mut connection = sqlx::sqlite::SqliteConnectOptions::new()
+        .filename(path)
+        .read_only(true)
+        .disable_statement_logging()
+        .connect()
+        .await
+        .map_err(|source| not_a_store(path, source))?;
+    let schema = migrations::schema_of(&mut connection, path).await?;
+    let damaged = |reason: String| StoreError::NotAStore {
+        path: path.to_owned(),
+        reason,
+    };
+    if schema == 0 {
+        return Err(damaged("it is empty".to_owned()));
+    }
+    for pragma in ["PRAGMA integrity_check(1)", "PRAGMA foreign_key_check"] {
+        let found = rows(&mut connection, pragma, Vec::new())
+            .await
+            .map_err(|source| not_a_store(path, source))?;
+        if let Some(row) = found.first() {
+            let verdict: String = row.try_get(0).unwrap_or_else(|_| "unreadable".to_owned());
+            if verdict != "ok" {
+                return Err(damaged(format!("it is damaged: {verdict}")));
+            }
+        }
+    }
+    connection
+        .close()
+        .await
+        .map_err(|source| database("check the copy", source))
+}
+
+pub(crate) fn remove(path: &Path) -> Result<(), StoreError> {
+    match std::fs::remove_file(path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(StoreError::File {
+            attempt: "remove",
+            path: path.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn sync(path: &Path) -> Result<(), StoreError> {
+    File::open(path)
+        .and_then(|file| file.sync_all())
+        .map_err(|source| StoreError::File {
+            attempt: "write to the disk",
+            path: path.to_owned(),
+            source,
+        })
+}
+
+/// Makes a new name in a folder last.
+pub(crate) fn sync_folder(file: &Path) -> Result<(), StoreError> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    sync(folder)
 }

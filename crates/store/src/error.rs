@@ -1,6 +1,7 @@
 //! What can go wrong, in words for people.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use domain::{Epoch, RunId, RunState, SessionId};
 
@@ -143,7 +144,7 @@ pub enum StoreError {
         attempt: &'static str,
         /// Why.
         #[source]
-        source: sqlx::Error,
+        source: Arc<sqlx::Error>,
     },
     /// A stored value cannot be read.
     #[error("a stored {kind} cannot be read")]
@@ -160,4 +161,24 @@ pub enum StoreError {
         /// What was tried.
         attempt: &'static str,
     },
+}
+
+/// What a failure of the database means.
+pub(crate) fn database(attempt: &'static str, source: sqlx::Error) -> StoreError {
+    database_shared(attempt, Arc::new(source))
+}
+
+/// The same, of a failure that hit several.
+pub(crate) fn database_shared(attempt: &'static str, source: Arc<sqlx::Error>) -> StoreError {
+    /// SQLITE_FULL; and SQLITE_IOERR_SHMSIZE, when there is no room for the index of the write-ahead log.
+    const FULL: [&str; 2] = ["13", "4874"];
+    let full =
+        matches!(&*source, sqlx::Error::Database(error) if error.code().is_some_and(|code| FULL.contains(&&*code)));
+    if full {
+        return StoreError::DiskFull { attempt };
+    }
+    if matches!(&*source, sqlx::Error::PoolClosed) {
+        return StoreError::Closed { attempt };
+    }
+    StoreError::Database { attempt, source }
 }

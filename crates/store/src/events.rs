@@ -3,6 +3,11 @@
 use domain::{Event, EventNumber, MessageId, NumberedEvent, RunId, SessionId, TurnId};
 use tokio::sync::watch;
 
+use sqlx::sqlite::SqliteRow;
+
+use crate::batch::binds;
+use crate::head::{Head, not_found};
+use crate::stored::{self, Columns};
 use crate::{Asker, Store, StoreError};
 
 /// A message that a model is writing, as far as it is stored.
@@ -41,7 +46,33 @@ impl Store {
         after: EventNumber,
         limit: u32,
     ) -> Result<Tail, StoreError> {
-        todo!()
+        let sql = "SELECT 0 AS number, s.events AS at, NULL AS message, NULL AS body, s.owner, o.message_id, o.run_id, \
+                   o.model, o.said, o.thought FROM sessions s LEFT JOIN open_messages o ON o.session_id = s.id \
+                   WHERE s.id = $1 UNION ALL SELECT * FROM (SELECT e.number, e.at, e.message, COALESCE(e.body, m.body) AS body, \
+                   NULL AS owner, NULL AS message_id, NULL AS run_id, NULL AS model, NULL AS said, NULL AS thought \
+                   FROM events e LEFT JOIN messages m ON m.session_id = e.session_id AND m.position = e.message \
+                   WHERE e.session_id = $1 AND e.number > $2 ORDER BY e.number LIMIT $3) ORDER BY 1";
+        let limit = i64::from(limit.min(Self::LONGEST_PAGE));
+        let rows = self
+            .read("read events", sql, binds![session, after.max(0), limit])
+            .await?;
+        let (header, rows) = rows.split_first().ok_or_else(|| not_found(session))?;
+        if !asker.may_see(session, header.id("owner")?) {
+            return Err(not_found(session));
+        }
+        let events = rows.iter().map(numbered).collect::<Result<Vec<_>, _>>()?;
+        let reached = events.last().map_or(after, |event| event.number);
+        let open = match header.id_or_none("message_id")? {
+            Some(message) if reached >= header.integer("at")? => Some(OpenMessage {
+                message,
+                run: header.id("run_id")?,
+                model: header.text("model")?,
+                text: header.text("said")?,
+                thinking: header.text("thought")?,
+            }),
+            _ => None,
+        };
+        Ok(Tail { events, open })
     }
 
     /// Holds the number of the session's newest event, told after each commit. Who waits for it to change, reads `events` and
@@ -50,7 +81,11 @@ impl Store {
     /// # Errors
     /// The session does not exist, for the one who asks.
     pub async fn watch(&self, asker: Asker, session: SessionId) -> Result<watch::Receiver<EventNumber>, StoreError> {
-        todo!()
+        // First the ear, then the look: what is stored in between is heard.
+        let receiver = self.inner.watchers.watch(session);
+        let number = self.session(asker, session).await?.events;
+        self.inner.watchers.tell(session, number);
+        Ok(receiver)
     }
 
     /// Stores events that tell of nothing else in the store: a tool that began, a model that is tried again, a refusal.
@@ -63,7 +98,23 @@ impl Store {
         session: SessionId,
         events: Vec<Event>,
     ) -> Result<Vec<NumberedEvent>, StoreError> {
-        todo!()
+        asker.must_be_system("tell watchers")?;
+        self.write("tell watchers", move |work| {
+            Box::pin(async move {
+                let mut head = Head::read(work, session).await?;
+                for event in events {
+                    if matches!(event, Event::Message { .. }) {
+                        return Err(StoreError::Invalid {
+                            subject: "the event",
+                            reason: "a message is told of by what stores it".to_owned(),
+                        });
+                    }
+                    head.event(&mut work.batch, work.now, event)?;
+                }
+                head.finish(work)
+            })
+        })
+        .await
     }
 
     /// Stores what the model of a claimed turn has said so far (each second or 4 kB); no event. False: the turn is over, nothing was stored.
@@ -71,6 +122,36 @@ impl Store {
     /// # Errors
     /// The one who asks is not Belljar itself.
     pub async fn save_open(&self, asker: Asker, turn: TurnId, text: &str, thinking: &str) -> Result<bool, StoreError> {
-        todo!()
+        asker.must_be_system("keep what a model has said so far")?;
+        let (text, thinking) = (text.to_owned(), thinking.to_owned());
+        self.write("keep what a model has said so far", move |work| {
+            Box::pin(async move {
+                let sql = "SELECT 1 FROM open_messages WHERE turn_id = $1";
+                if work.one(sql, binds![turn]).await?.is_none() {
+                    return Ok(false);
+                }
+                work.batch.add(
+                    "UPDATE open_messages SET said = $2, thought = $3 WHERE turn_id = $1",
+                    binds![turn, text, thinking],
+                );
+                Ok(true)
+            })
+        })
+        .await
     }
+}
+
+fn numbered(row: &SqliteRow) -> Result<NumberedEvent, StoreError> {
+    let body = row.blob("body")?;
+    let event = match row.integer_or_none("message")? {
+        Some(_) => Event::Message {
+            message: stored::read("message", &body)?,
+        },
+        None => stored::read("event", &body)?,
+    };
+    Ok(NumberedEvent {
+        number: row.integer("number")?,
+        at: row.time("at")?,
+        event,
+    })
 }

@@ -3,9 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use domain::{Epoch, Message, MessageId, NumberedEvent, Role, RunId, SessionId};
+use domain::{Author, Block, Epoch, Event, Message, MessageId, NumberedEvent, Role, RunId, SessionId};
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, Store, StoreError};
+use crate::batch::binds;
+use crate::head::{message_link, not_found};
+use crate::stored::{self, Columns};
+use crate::writer::Work;
+use crate::{Asker, Store, StoreError, chain, runs};
 
 /// A link of a session's chain: it stands for the message and every one before it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -37,6 +42,8 @@ impl fmt::Debug for Dialect {
 pub struct Entry {
     /// Its place in the history, from 1.
     pub position: i64,
+    /// Which.
+    pub id: MessageId,
     /// Whose turn it is.
     pub role: Role,
     /// The bytes in the dialect that was asked for.
@@ -98,7 +105,45 @@ impl Store {
         after: i64,
         dialect: &Dialect,
     ) -> Result<History, StoreError> {
-        todo!()
+        const ATTEMPT: &str = "read a history";
+        let sql = "SELECT s.owner, s.hash AS head, s.messages, s.compacted, c.summary, \
+                   (SELECT m.hash FROM messages m WHERE m.session_id = s.id AND m.position = MAX($2, s.compacted)) AS hash \
+                   FROM sessions s LEFT JOIN compactions c ON c.session_id = s.id AND c.through = s.compacted WHERE s.id = $1";
+        let row = self.read_one(ATTEMPT, sql, binds![session, after]).await?;
+        let row = row.ok_or_else(|| not_found(session))?;
+        if !asker.may_see(session, row.id("owner")?) {
+            return Err(not_found(session));
+        }
+        let through = row.integer("compacted")?;
+        let compaction = match row.blob_or_none("summary")? {
+            None => None,
+            Some(summary) => Some(Compaction {
+                through,
+                summary: stored::read("summary", &summary)?,
+            }),
+        };
+        let mut chain = Chain::from(session, through.max(after), &row)?;
+        let sql = "SELECT position, id, role, CASE WHEN dialect = $4 THEN NULL ELSE body END AS body, body_digest, dialect, \
+                   CASE WHEN dialect = $4 THEN ready ELSE NULL END AS ready, ready_digest, hash FROM messages \
+                   WHERE session_id = $1 AND position > $2 AND position <= $3 ORDER BY position";
+        let binds = binds![session, chain.position, chain.last, &*dialect.name];
+        let mut entries = Vec::new();
+        for row in self.read(ATTEMPT, sql, binds).await? {
+            let (id, role, hash) = chain.follow(&row)?;
+            let ready = match (row.blob_or_none("ready")?, row.blob_or_none("body")?) {
+                (Some(ready), _) => ready,
+                (None, body) => (dialect.render)(&stored::read("message", &body.unwrap_or_default())?),
+            };
+            entries.push(Entry {
+                position: chain.position,
+                id,
+                role,
+                ready,
+                hash,
+            });
+        }
+        chain.end()?;
+        Ok(History { compaction, entries })
     }
 
     /// The messages after `after`, as they were said; at most `limit`.
@@ -112,7 +157,34 @@ impl Store {
         after: i64,
         limit: u32,
     ) -> Result<Vec<Positioned>, StoreError> {
-        todo!()
+        const ATTEMPT: &str = "read messages";
+        let sql = "SELECT s.owner, s.hash AS head, s.messages, \
+                   (SELECT m.hash FROM messages m WHERE m.session_id = s.id AND m.position = $2) AS hash \
+                   FROM sessions s WHERE s.id = $1";
+        let row = self.read_one(ATTEMPT, sql, binds![session, after]).await?;
+        let row = row.ok_or_else(|| not_found(session))?;
+        if !asker.may_see(session, row.id("owner")?) {
+            return Err(not_found(session));
+        }
+        let mut chain = Chain::from(session, after, &row)?;
+        let until = chain
+            .last
+            .min(after.saturating_add(i64::from(limit.min(Self::LONGEST_PAGE))));
+        let whole = until == chain.last;
+        let sql = "SELECT position, id, role, body, body_digest, dialect, NULL AS ready, ready_digest, hash FROM messages \
+                   WHERE session_id = $1 AND position > $2 AND position <= $3 ORDER BY position";
+        let mut messages = Vec::new();
+        for row in self.read(ATTEMPT, sql, binds![session, after, until]).await? {
+            chain.follow(&row)?;
+            messages.push(Positioned {
+                position: chain.position,
+                message: stored::read("message", &row.blob("body")?)?,
+            });
+        }
+        if whole {
+            chain.end()?;
+        }
+        Ok(messages)
     }
 
     /// Stores a summary. It never parts a call from its result: `through` with an unanswered call is refused.
@@ -120,7 +192,11 @@ impl Store {
     /// # Errors
     /// The epoch is stale; there is no such message, it is older than the newest summary, or its calls' results come after it.
     pub async fn compact(&self, asker: Asker, compaction: NewCompaction) -> Result<Vec<NumberedEvent>, StoreError> {
-        todo!()
+        asker.must_be_system("store a summary")?;
+        self.write("store a summary", move |work| {
+            Box::pin(async move { store_summary(work, asker, compaction).await })
+        })
+        .await
     }
 
     /// Where a message stands in a session's history.
@@ -128,6 +204,139 @@ impl Store {
     /// # Errors
     /// There is none, for the one who asks.
     pub async fn position(&self, asker: Asker, session: SessionId, message: MessageId) -> Result<i64, StoreError> {
-        todo!()
+        self.owner_of(asker, session).await?;
+        let sql = "SELECT position FROM messages WHERE session_id = $1 AND id = $2";
+        let row = self.read_one("find a message", sql, binds![session, message]).await?;
+        let row = row.ok_or_else(|| StoreError::NotFound {
+            kind: "message",
+            id: message.to_string(),
+        })?;
+        row.integer("position")
     }
+}
+
+/// Follows a session's chain from one message to the next.
+struct Chain {
+    session: SessionId,
+    position: i64,
+    hash: Hash,
+    last: i64,
+    head: Hash,
+}
+
+impl Chain {
+    /// After the message at `after`, of which the row holds the `hash`; with the session's `head` and number of `messages`.
+    fn from(session: SessionId, after: i64, row: &SqliteRow) -> Result<Self, StoreError> {
+        let last = row.integer("messages")?;
+        let hash = match row.blob_or_none("hash")? {
+            Some(_) => row.hash("hash")?,
+            None if after <= 0 => Hash::default(),
+            None if after > last => {
+                return Err(StoreError::NotFound {
+                    kind: "message",
+                    id: after.to_string(),
+                });
+            }
+            None => {
+                return Err(StoreError::Tampered {
+                    session,
+                    position: after,
+                });
+            }
+        };
+        Ok(Self {
+            session,
+            position: after.max(0),
+            hash,
+            last,
+            head: row.hash("head")?,
+        })
+    }
+
+    /// Goes on to the next message, and makes sure that it is the one that was stored.
+    fn follow(&mut self, row: &SqliteRow) -> Result<(MessageId, Role, Hash), StoreError> {
+        self.position += 1;
+        let tampered = StoreError::Tampered {
+            session: self.session,
+            position: self.position,
+        };
+        let (body_digest, ready_digest) = (row.hash("body_digest")?, row.hash("ready_digest")?);
+        let read = [
+            (row.blob_or_none("body")?, body_digest),
+            (row.blob_or_none("ready")?, ready_digest),
+        ];
+        let whole = read
+            .iter()
+            .all(|(bytes, digest)| bytes.as_ref().is_none_or(|bytes| chain::digest(bytes) == *digest));
+        let id = row.id("id")?;
+        let role = match row.text("role")?.as_str() {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            _ => return Err(tampered),
+        };
+        let dialect = row.text("dialect")?;
+        let hash = message_link(self.hash, self.position, id, role, body_digest, &dialect, ready_digest);
+        if !whole || row.integer("position")? != self.position || hash != row.hash("hash")? {
+            return Err(tampered);
+        }
+        self.hash = hash;
+        Ok((id, role, hash))
+    }
+
+    /// Makes sure that nothing is missing at the end.
+    fn end(&self) -> Result<(), StoreError> {
+        if self.position == self.last && self.hash == self.head {
+            return Ok(());
+        }
+        Err(StoreError::Tampered {
+            session: self.session,
+            position: self.position + 1,
+        })
+    }
+}
+
+async fn store_summary(work: &mut Work, asker: Asker, wanted: NewCompaction) -> Result<Vec<NumberedEvent>, StoreError> {
+    let (run, mut head, _) = runs::read(work, asker, wanted.run).await?;
+    run.check_hold(wanted.epoch)?;
+    let refuse = |reason: &str| StoreError::Invalid {
+        subject: "the summary",
+        reason: reason.to_owned(),
+    };
+    let sql = "SELECT m.id, m.role, m.body, s.compacted FROM messages m JOIN sessions s ON s.id = m.session_id \
+               WHERE m.session_id = $1 AND m.position = $2";
+    let row = work.one(sql, binds![head.session, wanted.through]).await?;
+    let row = row.ok_or_else(|| refuse("there is no such message"))?;
+    if wanted.through <= row.integer("compacted")? {
+        return Err(refuse("a newer summary stands for these messages already"));
+    }
+    let last: Message = stored::read("message", &row.blob("body")?)?;
+    if last.blocks.iter().any(|block| matches!(block, Block::ToolUse(_))) {
+        return Err(refuse(
+            "it would part tool calls from their results, which come after it",
+        ));
+    }
+    if wanted.summary.role != Role::User || wanted.summary.author != Author::ControlPlane {
+        return Err(refuse(
+            "it is told to the model by Belljar: role user, author control_plane",
+        ));
+    }
+    let summary = stored::write("summary", &wanted.summary)?;
+    work.batch.add(
+        "INSERT INTO compactions (session_id, through, summary, at) VALUES ($1, $2, $3, $4)",
+        binds![head.session, wanted.through, summary, work.now],
+    );
+    work.batch.add(
+        "UPDATE sessions SET compacted = $2 WHERE id = $1",
+        binds![head.session, wanted.through],
+    );
+    let words = wanted.summary.blocks.into_iter().filter_map(|block| match block {
+        Block::Text { text } => Some(text),
+        _ => None,
+    });
+    let event = Event::Compacted {
+        through: last.id,
+        summary: words.collect::<Vec<_>>().join("\n"),
+    };
+    head.event(&mut work.batch, work.now, event)?;
+    head.finish(work)
 }

@@ -1,8 +1,13 @@
 //! The ledger: every call of a model and what it cost. It is only added to; a correction is an entry of the difference.
 
 use domain::{Money, RunId, SessionId, Timestamp, TurnId, Usage, UserId};
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, Store, StoreError};
+use crate::batch::{Bind, binds};
+use crate::money::Account;
+use crate::stored::Columns;
+use crate::writer::Work;
+use crate::{Asker, Charge, Store, StoreError};
 
 /// One entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,9 +26,9 @@ pub struct LedgerEntry {
     pub model: String,
     /// The version of its price.
     pub price_version: String,
-    /// Tokens; of a correction the provider's own count, which takes the place of the earlier ones.
-    pub usage: Usage,
-    /// What was charged; of a correction the difference, which may be below zero.
+    /// Tokens; of a correction the difference.
+    pub tokens: Tokens,
+    /// What was charged; of a correction the difference.
     pub cost: Money,
     /// Counted by us.
     pub estimated: bool,
@@ -33,6 +38,69 @@ pub struct LedgerEntry {
     pub day: i64,
     /// When it was stored.
     pub at: Timestamp,
+}
+
+/// Tokens as the ledger counts them, field by field as [`Usage`]; below zero where a correction takes away.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the fields are those of `Usage`")]
+pub struct Tokens {
+    pub input: i64,
+    pub cache_read: i64,
+    pub cache_write: i64,
+    pub cache_write_hour: i64,
+    pub output: i64,
+    pub thinking: i64,
+}
+
+impl From<Usage> for Tokens {
+    fn from(usage: Usage) -> Self {
+        let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+        Self {
+            input: count(usage.input),
+            cache_read: count(usage.cache_read),
+            cache_write: count(usage.cache_write),
+            cache_write_hour: count(usage.cache_write_hour),
+            output: count(usage.output),
+            thinking: count(usage.thinking),
+        }
+    }
+}
+
+impl Tokens {
+    /// From a row with the ledger's columns, or their sums.
+    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            input: row.integer("input")?,
+            cache_read: row.integer("cache_read")?,
+            cache_write: row.integer("cache_write")?,
+            cache_write_hour: row.integer("cache_write_hour")?,
+            output: row.integer("output")?,
+            thinking: row.integer("thinking")?,
+        })
+    }
+
+    pub(crate) const fn minus(&self, other: &Self) -> Self {
+        Self {
+            input: self.input - other.input,
+            cache_read: self.cache_read - other.cache_read,
+            cache_write: self.cache_write - other.cache_write,
+            cache_write_hour: self.cache_write_hour - other.cache_write_hour,
+            output: self.output - other.output,
+            thinking: self.thinking - other.thinking,
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        let count = |tokens: i64| u64::try_from(tokens).unwrap_or(0);
+        Usage {
+            input: count(self.input),
+            cache_read: count(self.cache_read),
+            cache_write: count(self.cache_write),
+            cache_write_hour: count(self.cache_write_hour),
+            output: count(self.output),
+            thinking: count(self.thinking),
+        }
+    }
 }
 
 /// Which entries are wanted.
@@ -64,7 +132,7 @@ pub enum By {
 /// A sum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageSum {
-    /// The session's, user's or day's (`2026-05-01`) or model's name.
+    /// The session's or user's id, the day's number ([`Timestamp::day`]), or the model's name.
     pub name: String,
     /// Calls.
     pub calls: i64,
@@ -77,12 +145,37 @@ pub struct UsageSum {
 }
 
 impl Store {
-    /// Sums of the ledger, by name.
+    /// Sums of the ledger, by name. Corrections count in the sums and not as calls.
     ///
     /// # Errors
     /// The filter names what does not exist for the one who asks.
     pub async fn usage(&self, asker: Asker, filter: UsageFilter, by: By) -> Result<Vec<UsageSum>, StoreError> {
-        todo!()
+        let filter = self.allowed(asker, filter).await?;
+        let column = match by {
+            By::Session => "session_id",
+            By::User => "owner",
+            By::Day => "CAST(day AS TEXT)",
+            By::Model => "model",
+        };
+        let sql = format!(
+            "SELECT {column} AS name, SUM(1 - correction) AS calls, \
+             SUM(CASE WHEN correction = 0 THEN estimated ELSE 0 END) AS estimated, SUM(input) AS input, \
+             SUM(cache_read) AS cache_read, SUM(cache_write) AS cache_write, SUM(cache_write_hour) AS cache_write_hour, \
+             SUM(output) AS output, SUM(thinking) AS thinking, SUM(cost) AS cost FROM ledger WHERE {} \
+             GROUP BY {column} ORDER BY 1",
+            filter.condition()
+        );
+        let rows = self.read("sum up the ledger", sql, filter.binds()).await?;
+        let sum = |row: &SqliteRow| {
+            Ok(UsageSum {
+                name: row.text("name")?,
+                calls: row.integer("calls")?,
+                estimated: row.integer("estimated")?,
+                usage: Tokens::of(row)?.usage(),
+                cost: Money(row.integer("cost")?),
+            })
+        };
+        rows.iter().map(sum).collect()
     }
 
     /// The ledger itself, entries after `after` (0: from the first), at most `limit`.
@@ -96,6 +189,123 @@ impl Store {
         after: i64,
         limit: u32,
     ) -> Result<Vec<LedgerEntry>, StoreError> {
-        todo!()
+        let filter = self.allowed(asker, filter).await?;
+        let mut binds = filter.binds();
+        let (after_place, limit_place) = (binds.len() + 1, binds.len() + 2);
+        binds.extend(binds![after, i64::from(limit.min(Self::LONGEST_PAGE))]);
+        let sql = format!(
+            "SELECT * FROM ledger WHERE {} AND number > ${after_place} ORDER BY number LIMIT ${limit_place}",
+            filter.condition()
+        );
+        let rows = self.read("read the ledger", sql, binds).await?;
+        rows.iter().map(LedgerEntry::of).collect()
     }
+
+    /// The filter as far as it is open to the one who asks.
+    async fn allowed(&self, asker: Asker, mut filter: UsageFilter) -> Result<UsageFilter, StoreError> {
+        match asker {
+            Asker::System | Asker::User { admin: true, .. } => {}
+            Asker::Session(own) => {
+                self.owner_of(asker, filter.session.unwrap_or(own)).await?;
+                filter.session = Some(own);
+            }
+            Asker::User { id, .. } => {
+                if let Some(session) = filter.session {
+                    self.owner_of(asker, session).await?;
+                }
+                if let Some(user) = filter.user {
+                    self.user(asker, user).await?;
+                }
+                filter.user = Some(id);
+            }
+        }
+        Ok(filter)
+    }
+}
+
+impl UsageFilter {
+    /// Only what is wanted is named, so that an index is found for it.
+    fn condition(&self) -> String {
+        let wanted = [
+            ("session_id =", self.session.is_some()),
+            ("owner =", self.user.is_some()),
+            ("day >=", self.from_day.is_some()),
+            ("day <=", self.to_day.is_some()),
+        ];
+        let wanted = wanted.iter().filter(|(_, wanted)| *wanted);
+        let conditions = (1..)
+            .zip(wanted)
+            .map(|(place, (column, _))| format!("{column} ${place}"));
+        let conditions: Vec<_> = conditions.collect();
+        if conditions.is_empty() {
+            return "1 = 1".to_owned();
+        }
+        conditions.join(" AND ")
+    }
+
+    fn binds(&self) -> Vec<Bind> {
+        let binds = [
+            self.session.map(Bind::from),
+            self.user.map(Bind::from),
+            self.from_day.map(Bind::from),
+            self.to_day.map(Bind::from),
+        ];
+        binds.into_iter().flatten().collect()
+    }
+}
+
+impl LedgerEntry {
+    fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            number: row.integer("number")?,
+            user: row.id("owner")?,
+            session: row.id("session_id")?,
+            run: row.id("run_id")?,
+            turn: row.id("turn_id")?,
+            model: row.text("model")?,
+            price_version: row.text("price_version")?,
+            tokens: Tokens::of(row)?,
+            cost: Money(row.integer("cost")?),
+            estimated: row.integer("estimated")? != 0,
+            correction: row.integer("correction")? != 0,
+            day: row.integer("day")?,
+            at: row.time("at")?,
+        })
+    }
+}
+
+/// Adds an entry.
+pub(crate) fn insert(
+    work: &mut Work,
+    account: &Account,
+    turn: TurnId,
+    charge: &Charge,
+    tokens: &Tokens,
+    correction: bool,
+) {
+    let (owner, session, run, day) = account.parts();
+    work.batch.add(
+        "INSERT INTO ledger (owner, session_id, run_id, turn_id, model, price_version, input, cache_read, cache_write, \
+         cache_write_hour, output, thinking, cost, estimated, correction, day, at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+        binds![
+            owner,
+            session,
+            run,
+            turn,
+            charge.model.as_str(),
+            charge.price_version.as_str(),
+            tokens.input,
+            tokens.cache_read,
+            tokens.cache_write,
+            tokens.cache_write_hour,
+            tokens.output,
+            tokens.thinking,
+            charge.cost.0,
+            charge.estimated,
+            correction,
+            day,
+            work.now
+        ],
+    );
 }

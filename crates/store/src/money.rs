@@ -2,9 +2,14 @@
 
 use std::fmt;
 
-use domain::{Epoch, Money, NumberedEvent, RunId, SessionId, TurnId, Usage, UserId};
+use domain::{Epoch, Event, Money, NumberedEvent, RunId, SessionId, TurnId, Usage, UserId};
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, Store, StoreError};
+use crate::batch::binds;
+use crate::head::{HEAD, Head, OPEN};
+use crate::stored::Columns;
+use crate::writer::Work;
+use crate::{Asker, Store, StoreError, Tokens, ledger, runs};
 
 /// What may be spent; none: without limit.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -107,7 +112,20 @@ impl Store {
         amount: Money,
         caps: Caps,
     ) -> Result<Reserved, StoreError> {
-        todo!()
+        asker.must_be_system("reserve for a call")?;
+        let (model, price_version) = (model.to_owned(), price_version.to_owned());
+        self.write("reserve for a call", move |work| {
+            Box::pin(async move {
+                let (found, head, _) = runs::read(work, asker, run).await?;
+                found.check_hold(epoch)?;
+                let account = Account::of(&head, run, work.now.day());
+                account.check(work, amount, &caps).await?;
+                let id = TurnId::new();
+                account.reserve(work, id, &model, &price_version, amount);
+                Ok(Reserved { id })
+            })
+        })
+        .await
     }
 
     /// Charges what a reserved call cost, and frees its reservation.
@@ -120,7 +138,20 @@ impl Store {
         id: TurnId,
         charges: Vec<Charge>,
     ) -> Result<Vec<NumberedEvent>, StoreError> {
-        todo!()
+        asker.must_be_system("settle a call")?;
+        self.write("settle a call", move |work| {
+            Box::pin(async move {
+                let sql = format!(
+                    "SELECT {RESERVATION}, {HEAD} FROM reservations v JOIN sessions s ON s.id = v.session_id {OPEN} WHERE v.id = $1"
+                );
+                let row = work.one(sql, binds![id]).await?.ok_or_else(|| no_claim(id))?;
+                let mut head = Head::of(&row)?;
+                let reservation = Reservation::of(&row)?;
+                reservation.settle(work, &mut head, &charges)?;
+                head.finish(work)
+            })
+        })
+        .await
     }
 
     /// Corrects what a turn or reservation that is settled was charged, once the provider's own figure is there: the ledger gets an
@@ -129,7 +160,11 @@ impl Store {
     /// # Errors
     /// Nothing was ever charged for it.
     pub async fn correct(&self, asker: Asker, id: TurnId, charge: Charge) -> Result<(), StoreError> {
-        todo!()
+        asker.must_be_system("correct a charge")?;
+        self.write("correct a charge", move |work| {
+            Box::pin(async move { correct(work, id, charge).await })
+        })
+        .await
     }
 
     /// What is spent and reserved by a run.
@@ -137,7 +172,8 @@ impl Store {
     /// # Errors
     /// It does not exist, for the one who asks.
     pub async fn run_spend(&self, asker: Asker, run: RunId) -> Result<Spend, StoreError> {
-        todo!()
+        self.run(asker, run).await?;
+        self.spend(format!("run:{run}")).await
     }
 
     /// What is spent and reserved by a session.
@@ -145,7 +181,8 @@ impl Store {
     /// # Errors
     /// It does not exist, for the one who asks.
     pub async fn session_spend(&self, asker: Asker, session: SessionId) -> Result<Spend, StoreError> {
-        todo!()
+        self.owner_of(asker, session).await?;
+        self.spend(format!("session:{session}")).await
     }
 
     /// What is spent and reserved by a user on a UTC day ([`domain::Timestamp::day`]).
@@ -153,7 +190,8 @@ impl Store {
     /// # Errors
     /// They do not exist, for the one who asks.
     pub async fn user_spend(&self, asker: Asker, user: UserId, day: i64) -> Result<Spend, StoreError> {
-        todo!()
+        self.user(asker, user).await?;
+        self.spend(format!("user:{user}:{day}")).await
     }
 
     /// What is spent and reserved by everybody on a UTC day.
@@ -161,6 +199,255 @@ impl Store {
     /// # Errors
     /// The one who asks is no admin.
     pub async fn day_spend(&self, asker: Asker, day: i64) -> Result<Spend, StoreError> {
-        todo!()
+        asker.must_be_admin("see what everybody spends")?;
+        self.spend(format!("day:{day}")).await
+    }
+
+    async fn spend(&self, name: String) -> Result<Spend, StoreError> {
+        let sql = "SELECT spent, reserved FROM spend WHERE name = $1";
+        match self.read_one("read what is spent", sql, binds![name]).await? {
+            None => Ok(Spend::default()),
+            Some(row) => Spend::of(&row),
+        }
+    }
+
+    /// Charges the reservations of a process that is dead: what it called may have been paid.
+    pub(crate) async fn charge_what_was_left(&self) -> Result<(), StoreError> {
+        const ATTEMPT: &str = "charge what a dead process had reserved";
+        let runs = self
+            .read(ATTEMPT, "SELECT DISTINCT run_id FROM reservations", Vec::new())
+            .await?;
+        for row in &runs {
+            let run: RunId = row.id("run_id")?;
+            self.write(ATTEMPT, move |work| {
+                Box::pin(async move {
+                    let (_, mut head, _) = runs::read(work, Asker::System, run).await?;
+                    charge_left(work, &mut head, run).await?;
+                    head.finish(work).map(|_| ())
+                })
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+impl Spend {
+    fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            spent: Money(row.integer("spent")?),
+            reserved: Money(row.integer("reserved")?),
+        })
+    }
+}
+
+/// Who pays for a call: the sums that it counts in.
+pub(crate) struct Account {
+    session: SessionId,
+    owner: UserId,
+    run: RunId,
+    day: i64,
+}
+
+impl Account {
+    pub(crate) const fn of(head: &Head, run: RunId, day: i64) -> Self {
+        Self {
+            session: head.session,
+            owner: head.owner,
+            run,
+            day,
+        }
+    }
+
+    fn names(&self) -> [(Cap, String); 4] {
+        [
+            (Cap::Run, format!("run:{}", self.run)),
+            (Cap::Session, format!("session:{}", self.session)),
+            (Cap::User, format!("user:{}:{}", self.owner, self.day)),
+            (Cap::Day, format!("day:{}", self.day)),
+        ]
+    }
+
+    /// Refuses an amount for which some cap leaves no room.
+    pub(crate) async fn check(&self, work: &mut Work, wanted: Money, caps: &Caps) -> Result<(), StoreError> {
+        if wanted < Money::ZERO {
+            return Err(StoreError::Invalid {
+                subject: "the reservation",
+                reason: format!("{wanted} is less than nothing"),
+            });
+        }
+        let limits = [caps.run, caps.session, caps.user, caps.day];
+        if limits.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let names = self.names();
+        let [run, session, user, day] = [0, 1, 2, 3].map(|place| names[place].1.as_str());
+        let rows = work
+            .all(
+                "SELECT name, spent, reserved FROM spend WHERE name IN ($1, $2, $3, $4)",
+                binds![run, session, user, day],
+            )
+            .await?;
+        for ((cap, name), limit) in names.iter().zip(limits) {
+            let Some(limit) = limit else { continue };
+            let mut spend = Spend::default();
+            for row in &rows {
+                if row.text("name")? == *name {
+                    spend = Spend::of(row)?;
+                }
+            }
+            if spend.spent.plus(spend.reserved).plus(wanted) > limit {
+                return Err(StoreError::OverCap(OverCap {
+                    cap: *cap,
+                    limit,
+                    spent: spend.spent,
+                    reserved: spend.reserved,
+                    wanted,
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves every sum.
+    fn add(&self, work: &mut Work, spent: Money, reserved: Money) {
+        let [run, session, user, day] = self.names().map(|(_, name)| name);
+        work.batch.add(
+            "INSERT INTO spend (name, spent, reserved) VALUES ($1, $5, $6), ($2, $5, $6), ($3, $5, $6), ($4, $5, $6) \
+             ON CONFLICT (name) DO UPDATE SET spent = spend.spent + excluded.spent, \
+             reserved = spend.reserved + excluded.reserved",
+            binds![run, session, user, day, spent.0, reserved.0],
+        );
+    }
+
+    /// Sets an amount aside under an id.
+    pub(crate) fn reserve(&self, work: &mut Work, id: TurnId, model: &str, price_version: &str, amount: Money) {
+        work.batch.add(
+            "INSERT INTO reservations (id, session_id, owner, run_id, model, price_version, day, amount) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            binds![
+                id,
+                self.session,
+                self.owner,
+                self.run,
+                model,
+                price_version,
+                self.day,
+                amount.0
+            ],
+        );
+        self.add(work, Money::ZERO, amount);
+    }
+}
+
+/// A reservation's columns, `v` being the reservations.
+pub(crate) const RESERVATION: &str = "v.id AS v_id, v.session_id AS v_session, v.owner AS v_owner, v.run_id AS v_run, \
+     v.model AS v_model, v.price_version AS v_price, v.day AS v_day, v.amount AS v_amount";
+
+/// What is set aside for a call.
+pub(crate) struct Reservation {
+    id: TurnId,
+    account: Account,
+    model: String,
+    price_version: String,
+    amount: Money,
+}
+
+impl Reservation {
+    /// From a row with [`RESERVATION`].
+    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id("v_id")?,
+            account: Account {
+                session: row.id("v_session")?,
+                owner: row.id("v_owner")?,
+                run: row.id("v_run")?,
+                day: row.integer("v_day")?,
+            },
+            model: row.text("v_model")?,
+            price_version: row.text("v_price")?,
+            amount: Money(row.integer("v_amount")?),
+        })
+    }
+
+    /// Charges what the calls cost and frees what was set aside.
+    pub(crate) fn settle(&self, work: &mut Work, head: &mut Head, charges: &[Charge]) -> Result<(), StoreError> {
+        for charge in charges {
+            ledger::insert(work, &self.account, self.id, charge, &Tokens::from(charge.usage), false);
+            head.event(
+                &mut work.batch,
+                work.now,
+                Event::Usage {
+                    run: self.account.run,
+                    model: charge.model.clone(),
+                    usage: charge.usage,
+                    cost: charge.cost,
+                    estimated: charge.estimated,
+                },
+            )?;
+        }
+        let cost = charges.iter().map(|charge| charge.cost).sum();
+        self.account.add(work, cost, Money::ZERO.minus(self.amount));
+        work.batch
+            .add("DELETE FROM reservations WHERE id = $1", binds![self.id]);
+        Ok(())
+    }
+
+    /// Charges all that was set aside: nobody knows what the call cost.
+    fn charge_whole(&self, work: &mut Work, head: &mut Head) -> Result<(), StoreError> {
+        let charge = Charge {
+            model: self.model.clone(),
+            price_version: self.price_version.clone(),
+            usage: Usage::default(),
+            cost: self.amount,
+            estimated: true,
+        };
+        self.settle(work, head, &[charge])?;
+        work.batch.add(
+            "UPDATE turns SET state = 'failed' WHERE id = $1 AND state = 'claimed'",
+            binds![self.id],
+        );
+        Ok(())
+    }
+}
+
+/// Charges every reservation that a run's holder before left.
+pub(crate) async fn charge_left(work: &mut Work, head: &mut Head, run: RunId) -> Result<(), StoreError> {
+    let sql = format!("SELECT {RESERVATION} FROM reservations v WHERE v.run_id = $1");
+    for row in work.all(sql, binds![run]).await? {
+        Reservation::of(&row)?.charge_whole(work, head)?;
+    }
+    Ok(())
+}
+
+async fn correct(work: &mut Work, id: TurnId, charge: Charge) -> Result<(), StoreError> {
+    let sql = "SELECT owner, session_id, run_id, day, SUM(input) AS input, SUM(cache_read) AS cache_read, \
+               SUM(cache_write) AS cache_write, SUM(cache_write_hour) AS cache_write_hour, SUM(output) AS output, \
+               SUM(thinking) AS thinking, SUM(cost) AS cost FROM ledger WHERE turn_id = $1 \
+               GROUP BY owner, session_id, run_id, day";
+    let row = work.one(sql, binds![id]).await?.ok_or_else(|| no_claim(id))?;
+    let account = Account {
+        session: row.id("session_id")?,
+        owner: row.id("owner")?,
+        run: row.id("run_id")?,
+        day: row.integer("day")?,
+    };
+    let difference = Tokens::from(charge.usage).minus(&Tokens::of(&row)?);
+    let cost = charge.cost.minus(Money(row.integer("cost")?));
+    ledger::insert(work, &account, id, &Charge { cost, ..charge }, &difference, true);
+    account.add(work, cost, Money::ZERO);
+    Ok(())
+}
+
+pub(crate) fn no_claim(id: TurnId) -> StoreError {
+    StoreError::NotFound {
+        kind: "claim",
+        id: id.to_string(),
+    }
+}
+
+impl Account {
+    pub(crate) const fn parts(&self) -> (UserId, SessionId, RunId, i64) {
+        (self.owner, self.session, self.run, self.day)
     }
 }

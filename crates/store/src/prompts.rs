@@ -1,9 +1,15 @@
 //! A prompt comes in.
 
-use domain::{Delivery, Door, ExternalKey, Message, NumberedEvent, RunId, SessionId, UserId};
+use domain::{
+    Author, Block, Delivery, Door, Event, ExternalKey, Message, NumberedEvent, Role, RunId, RunState, SessionId, UserId,
+};
 use serde_json::Value;
 
-use crate::{Asker, Store, StoreError};
+use crate::batch::binds;
+use crate::head::{HEAD, Head, OPEN, not_found};
+use crate::stored::{self, Columns};
+use crate::writer::Work;
+use crate::{Asker, End, Store, StoreError, chain, closing, runs};
 
 /// The session that a prompt is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,6 +87,260 @@ impl Store {
     /// # Errors
     /// The session does not exist, for the one who asks; the message is not a prompt of theirs; the request key was used for another prompt.
     pub async fn accept_prompt(&self, asker: Asker, prompt: Prompt) -> Result<Accepted, StoreError> {
-        todo!()
+        check(asker, &prompt)?;
+        self.write("store a prompt", move |work| {
+            Box::pin(async move { accept(work, asker, prompt).await })
+        })
+        .await
     }
+}
+
+/// The longest request key, in bytes.
+const LONGEST_KEY: usize = 200;
+
+/// Refuses what is not a prompt of the one who asks.
+fn check(asker: Asker, prompt: &Prompt) -> Result<(), StoreError> {
+    let refuse = |reason: &str| {
+        Err(StoreError::Invalid {
+            subject: "the prompt",
+            reason: reason.to_owned(),
+        })
+    };
+    let message = &prompt.message;
+    let written_by = match (&message.author, asker) {
+        (Author::User { id }, Asker::User { id: asking, .. }) => *id == asking,
+        (Author::User { .. }, Asker::System) => true,
+        _ => false,
+    };
+    if message.role != Role::User || !written_by {
+        return refuse("a prompt is a user's message, written by the one who asks");
+    }
+    if message.blocks.is_empty()
+        || !message
+            .blocks
+            .iter()
+            .all(|block| matches!(block, Block::Text { .. } | Block::Image(_)))
+    {
+        return refuse("a prompt holds text and images, at least one of them");
+    }
+    match &prompt.request_key {
+        Some(key) if key.is_empty() || key.len() > LONGEST_KEY => refuse("its request key is 1 to 200 bytes"),
+        _ => Ok(()),
+    }
+}
+
+async fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, StoreError> {
+    let Author::User { id: author } = prompt.message.author else {
+        return Err(stored::corrupt("prompt", "it has no author"));
+    };
+    let request = match prompt.request_key {
+        None => None,
+        Some(key) => {
+            let digest = chain::digest(&stored::write("prompt", &prompt.message.blocks)?);
+            if let Some(accepted) = repeated(work, asker, author, &key, digest).await? {
+                return Ok(accepted);
+            }
+            Some((key, digest))
+        }
+    };
+    let title = title(&prompt.message);
+    let (mut head, created) = find_or_make(work, asker, &prompt.target, prompt.door, &title).await?;
+    if !created {
+        let sql = if head.messages == 0 && head.waiting == 0 {
+            "UPDATE sessions SET active = $2, archived = NULL, title = $3, door = $4 WHERE id = $1"
+        } else {
+            "UPDATE sessions SET active = $2, archived = NULL WHERE id = $1"
+        };
+        work.batch
+            .add(sql, binds![head.session, work.now, title, prompt.door.as_str()]);
+    }
+    let open = closing::open_runs(work, &head).await?;
+    let (run, joined, interrupted) = match (prompt.delivery, open.first()) {
+        (Delivery::Steer, Some(under_way)) => {
+            wait(work, &mut head, under_way.id, &prompt.message)?;
+            let event = Event::Run {
+                run: under_way.id,
+                epoch: under_way.epoch,
+                state: under_way.state,
+                delivery: Some(Delivery::Steer),
+                reason: None,
+                code: None,
+            };
+            head.event(&mut work.batch, work.now, event)?;
+            (under_way.id, Joined::Steered, Vec::new())
+        }
+        (Delivery::Queue, Some(_)) => {
+            let run = RunId::new();
+            let last = head.last_run;
+            runs::insert(work, &mut head, run, prompt.delivery, &prompt.settings)?;
+            head.last_run = last;
+            wait(work, &mut head, run, &prompt.message)?;
+            (run, Joined::Queued, Vec::new())
+        }
+        _ => {
+            let end = End {
+                state: RunState::Interrupted,
+                reason: Some("a newer prompt took its place".to_owned()),
+                code: None,
+            };
+            for run in &open {
+                closing::close(work, &mut head, run, &end, None).await?;
+            }
+            if !open.is_empty() {
+                head.epoch.0 += 1;
+            }
+            head.message(&mut work.batch, work.now, prompt.message, None)?;
+            let run = RunId::new();
+            runs::insert(work, &mut head, run, prompt.delivery, &prompt.settings)?;
+            (run, Joined::Started, open.iter().map(|run| run.id).collect())
+        }
+    };
+    let session = head.session;
+    if let Some((key, digest)) = request {
+        work.batch.add(
+            "INSERT INTO requests (asker, name, digest, session_id, run_id, joined, at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            binds![author, key, digest, session, run, joined.as_str(), work.now],
+        );
+    }
+    Ok(Accepted {
+        session,
+        created,
+        run,
+        joined,
+        interrupted,
+        repeated: false,
+        events: head.finish(work)?,
+    })
+}
+
+/// The answer that the same request got before.
+async fn repeated(
+    work: &mut Work,
+    asker: Asker,
+    author: UserId,
+    key: &str,
+    digest: crate::Hash,
+) -> Result<Option<Accepted>, StoreError> {
+    let sql = "SELECT q.digest, q.session_id, q.run_id, q.joined, s.owner FROM requests q \
+               JOIN sessions s ON s.id = q.session_id WHERE q.asker = $1 AND q.name = $2";
+    let Some(row) = work.one(sql, binds![author, key]).await? else {
+        return Ok(None);
+    };
+    let session = row.id("session_id")?;
+    if !asker.may_see(session, row.id("owner")?) {
+        return Err(not_found(session));
+    }
+    if row.hash("digest")? != digest {
+        return Err(StoreError::Conflict {
+            subject: "the prompt",
+            reason: "its request key was used for another prompt: give each prompt its own".to_owned(),
+        });
+    }
+    Ok(Some(Accepted {
+        session,
+        created: false,
+        run: row.id("run_id")?,
+        joined: Joined::from_word(&row.text("joined")?)?,
+        interrupted: Vec::new(),
+        repeated: true,
+        events: Vec::new(),
+    }))
+}
+
+impl Joined {
+    const ALL: [(Self, &'static str); 3] = [
+        (Self::Started, "started"),
+        (Self::Queued, "queued"),
+        (Self::Steered, "steered"),
+    ];
+
+    /// The word that stands in the store and in the API.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Queued => "queued",
+            Self::Steered => "steered",
+        }
+    }
+
+    fn from_word(word: &str) -> Result<Self, StoreError> {
+        let known = Self::ALL.into_iter().find(|(_, known)| *known == word);
+        known
+            .map(|(joined, _)| joined)
+            .ok_or_else(|| stored::corrupt("request", format!("there is no {word:?}")))
+    }
+}
+
+/// The session's head; true: it is made with this job. Whoever makes one finishes its head.
+pub(crate) async fn find_or_make(
+    work: &mut Work,
+    asker: Asker,
+    target: &Target,
+    door: Door,
+    title: &str,
+) -> Result<(Head, bool), StoreError> {
+    let (owner, key) = match target {
+        Target::Session(id) => {
+            let head = Head::read(work, *id).await?;
+            if !asker.may_see(*id, head.owner) || matches!(asker, Asker::Session(_)) {
+                return Err(not_found(*id));
+            }
+            return Ok((head, false));
+        }
+        Target::Key { owner, key } => (*owner, Some(key)),
+        Target::New { owner } => (*owner, None),
+    };
+    let no_user = || StoreError::NotFound {
+        kind: "user",
+        id: owner.to_string(),
+    };
+    if !asker.may_act_for(owner) {
+        return Err(no_user());
+    }
+    if let Some(key) = key {
+        let sql = format!("SELECT {HEAD} FROM sessions s {OPEN} WHERE s.owner = $1 AND s.name = $2");
+        if let Some(row) = work.one(sql, binds![owner, key.as_str()]).await? {
+            return Ok((Head::of(&row)?, false));
+        }
+    }
+    let there = "SELECT id FROM users WHERE id = $1 AND removed IS NULL";
+    if work.one(there, binds![owner]).await?.is_none() {
+        return Err(no_user());
+    }
+    let head = Head::new(SessionId::new(), owner);
+    work.batch.add(
+        "INSERT INTO sessions (id, owner, name, door, title, created, active, epoch, messages, events, hash, open_calls, compacted) \
+         VALUES ($1, $2, $3, $4, $5, $6, $6, 0, 0, 0, $7, '', 0)",
+        binds![
+            head.session,
+            owner,
+            key.map(ExternalKey::as_str),
+            door.as_str(),
+            title,
+            work.now,
+            crate::Hash::default()
+        ],
+    );
+    Ok((head, true))
+}
+
+/// Keeps a prompt until its run takes it into the history.
+fn wait(work: &mut Work, head: &mut Head, run: RunId, message: &Message) -> Result<(), StoreError> {
+    head.waiting += 1;
+    work.batch.add(
+        "INSERT INTO waiting (session_id, run_id, body) VALUES ($1, $2, $3)",
+        binds![head.session, run, stored::write("message", message)?],
+    );
+    Ok(())
+}
+
+/// The first words of a prompt.
+fn title(message: &Message) -> String {
+    const LONGEST: usize = 80;
+    let text = message.blocks.iter().find_map(|block| match block {
+        Block::Text { text } => text.lines().map(str::trim).find(|line| !line.is_empty()),
+        _ => None,
+    });
+    text.unwrap_or("(a picture)").chars().take(LONGEST).collect()
 }

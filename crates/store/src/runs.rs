@@ -1,11 +1,18 @@
 //! Runs: taken under a lease, renewed, ended.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
-use domain::{Delivery, Epoch, NumberedEvent, RunId, RunState, SessionId, Timestamp, UserId};
-use serde_json::Value;
+use domain::{Delivery, Epoch, Event, NumberedEvent, RunId, RunState, SessionId, Timestamp, UserId};
+use serde_json::{Value, json};
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, LastTurn, Session, Store, StoreError};
+use crate::batch::binds;
+use crate::head::{HEAD, Head, OPEN};
+use crate::sessions::SESSION;
+use crate::stored::{self, Columns};
+use crate::writer::Work;
+use crate::{Asker, AuditEntry, LastTurn, Session, Store, StoreError, audit, closing, money, turns};
 
 /// Who works on a run, and until when without a word.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,13 +127,139 @@ pub struct Ended {
     pub events: Vec<NumberedEvent>,
 }
 
+/// A run's columns, `r` being the runs.
+pub(crate) const RUN: &str = "r.id AS r_id, r.session_id AS r_session, r.owner AS r_owner, r.state AS r_state, \
+     r.epoch AS r_epoch, r.delivery, r.settings, r.attempts, r.turn AS r_turn, r.answered, r.created AS r_created, \
+     r.started, r.ended, r.reason, r.code, r.holder, r.lease_until";
+
+impl Run {
+    /// From a row with [`RUN`].
+    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        let state = row.text("r_state")?;
+        let holder = row.text_or_none("holder")?;
+        let until = row.time("lease_until")?;
+        Ok(Self {
+            id: row.id("r_id")?,
+            session: row.id("r_session")?,
+            owner: row.id("r_owner")?,
+            state: RunState::from_word(&state)
+                .ok_or_else(|| stored::corrupt("run", format!("there is no state {state:?}")))?,
+            epoch: Epoch(row.integer("r_epoch")?),
+            delivery: delivery(&row.text("delivery")?)?,
+            settings: stored::read("run's settings", row.text("settings")?.as_bytes())?,
+            attempts: row.integer("attempts")?,
+            turn: u32::try_from(row.integer("r_turn")?).map_err(|source| stored::corrupt("run", source))?,
+            created: row.time("r_created")?,
+            started: row.time_or_none("started")?,
+            ended: row.time_or_none("ended")?,
+            reason: row.text_or_none("reason")?,
+            code: row.text_or_none("code")?,
+            lease: holder.map(|holder| Lease { holder, until }),
+        })
+    }
+
+    /// The error for whoever shows an epoch that does not count.
+    pub(crate) const fn stale(&self, asked: Epoch) -> StoreError {
+        StoreError::Stale {
+            run: self.id,
+            asked,
+            epoch: self.epoch,
+            state: self.state,
+        }
+    }
+
+    /// Refuses whoever does not hold the run.
+    pub(crate) fn check_hold(&self, epoch: Epoch) -> Result<(), StoreError> {
+        if self.epoch != epoch || self.state.is_final() {
+            return Err(self.stale(epoch));
+        }
+        Ok(())
+    }
+}
+
+const DELIVERIES: [(Delivery, &str); 3] = [
+    (Delivery::Restart, "restart"),
+    (Delivery::Steer, "steer"),
+    (Delivery::Queue, "queue"),
+];
+
+fn delivery(word: &str) -> Result<Delivery, StoreError> {
+    let known = DELIVERIES.into_iter().find(|(_, known)| *known == word);
+    known
+        .map(|(delivery, _)| delivery)
+        .ok_or_else(|| stored::corrupt("run", format!("there is no delivery {word:?}")))
+}
+
+/// Adds a run that waits to be taken, and tells watchers.
+pub(crate) fn insert(
+    work: &mut Work,
+    head: &mut Head,
+    id: RunId,
+    delivery: Delivery,
+    settings: &Value,
+) -> Result<(), StoreError> {
+    let word = DELIVERIES
+        .into_iter()
+        .find(|(known, _)| *known == delivery)
+        .map_or("restart", |(_, word)| word);
+    let settings = String::from_utf8(stored::write("run's settings", settings)?)
+        .map_err(|source| stored::corrupt("run's settings", source))?;
+    work.batch.add(
+        "INSERT INTO runs (id, session_id, owner, state, epoch, delivery, settings, attempts, turn, answered, created, lease_until) \
+         VALUES ($1, $2, $3, 'queued', $4, $5, $6, 0, 0, 0, $7, 0)",
+        binds![id, head.session, head.owner, head.epoch.0, word, settings, work.now],
+    );
+    head.last_run = Some(id);
+    head.open_runs += 1;
+    head.event(
+        &mut work.batch,
+        work.now,
+        Event::Run {
+            run: id,
+            epoch: head.epoch,
+            state: RunState::Queued,
+            delivery: Some(delivery),
+            reason: None,
+            code: None,
+        },
+    )
+}
+
+/// A run with its session's head.
+pub(crate) async fn read(work: &mut Work, asker: Asker, id: RunId) -> Result<(Run, Head, SqliteRow), StoreError> {
+    let sql = format!(
+        "SELECT {RUN}, {HEAD}, {SESSION}, (SELECT x.id FROM runs x WHERE x.session_id = r.session_id \
+         AND x.ended IS NULL AND x.id <> r.id ORDER BY x.id LIMIT 1) AS next_run \
+         FROM runs r JOIN sessions s ON s.id = r.session_id {OPEN} WHERE r.id = $1"
+    );
+    let row = work.one(sql, binds![id]).await?.ok_or_else(|| not_found(id))?;
+    let head = Head::of(&row)?;
+    if !asker.may_see(head.session, head.owner) {
+        return Err(not_found(id));
+    }
+    Ok((Run::of(&row)?, head, row))
+}
+
+pub(crate) fn not_found(run: RunId) -> StoreError {
+    StoreError::NotFound {
+        kind: "run",
+        id: run.to_string(),
+    }
+}
+
 impl Store {
     /// One run.
     ///
     /// # Errors
     /// There is none, for the one who asks.
     pub async fn run(&self, asker: Asker, id: RunId) -> Result<Run, StoreError> {
-        todo!()
+        let sql = format!("SELECT {RUN} FROM runs r WHERE r.id = $1");
+        let row = self.read_one("read a run", sql, binds![id]).await?;
+        let run = row.as_ref().map(Run::of).transpose()?.ok_or_else(|| not_found(id))?;
+        if !asker.may_see(run.session, run.owner) {
+            return Err(not_found(id));
+        }
+        Ok(run)
     }
 
     /// A session's runs, newest first, those before `before`.
@@ -140,7 +273,13 @@ impl Store {
         before: Option<RunId>,
         limit: u32,
     ) -> Result<Vec<Run>, StoreError> {
-        todo!()
+        self.owner_of(asker, session).await?;
+        let sql = format!(
+            "SELECT {RUN} FROM runs r WHERE r.session_id = $1 AND ($2 IS NULL OR r.id < $2) ORDER BY r.id DESC LIMIT $3"
+        );
+        let limit = i64::from(limit.min(Self::LONGEST_PAGE));
+        let rows = self.read("read runs", sql, binds![session, before, limit]).await?;
+        rows.iter().map(Run::of).collect()
     }
 
     /// Runs that somebody should take: the first that waits in a session where none is under way, and those whose lease is over; oldest first.
@@ -148,7 +287,16 @@ impl Store {
     /// # Errors
     /// The one who asks is not Belljar itself.
     pub async fn pending_runs(&self, asker: Asker, limit: u32) -> Result<Vec<RunId>, StoreError> {
-        todo!()
+        asker.must_be_system("look for runs to take")?;
+        let sql = "SELECT r.id FROM runs r WHERE r.ended IS NULL AND ((r.state <> 'queued' AND r.lease_until <= $1) \
+                   OR (r.state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs x WHERE x.session_id = r.session_id \
+                   AND x.ended IS NULL AND x.id <> r.id AND (x.state <> 'queued' OR x.id < r.id)))) \
+                   ORDER BY r.id LIMIT $2";
+        let limit = i64::from(limit.min(Self::LONGEST_PAGE));
+        let rows = self
+            .read("look for runs to take", sql, binds![self.now(), limit])
+            .await?;
+        rows.iter().map(|row| row.id("id")).collect()
     }
 
     /// Takes a run: a new epoch, a lease, state `running` (a run that was `waiting` stays so), and its waiting prompts enter the history. A turn that
@@ -164,7 +312,12 @@ impl Store {
         holder: &str,
         lease: Duration,
     ) -> Result<Option<TakenRun>, StoreError> {
-        todo!()
+        asker.must_be_system("take a run")?;
+        let holder = holder.to_owned();
+        self.write("take a run", move |work| {
+            Box::pin(async move { take(work, asker, run, holder, lease).await })
+        })
+        .await
     }
 
     /// Lengthens the holder's leases on these runs. Returns those that are lost: taken over, or ended.
@@ -178,7 +331,30 @@ impl Store {
         runs: &[RunId],
         lease: Duration,
     ) -> Result<Vec<RunId>, StoreError> {
-        todo!()
+        asker.must_be_system("renew a lease")?;
+        let (holder, runs) = (holder.to_owned(), runs.to_vec());
+        self.write("renew a lease", move |work| {
+            Box::pin(async move {
+                let rows = work
+                    .all(
+                        "SELECT id FROM runs WHERE ended IS NULL AND holder = $1",
+                        binds![holder.as_str()],
+                    )
+                    .await?;
+                let held = rows
+                    .iter()
+                    .map(|row| row.id("id"))
+                    .collect::<Result<HashSet<RunId>, _>>()?;
+                let until = work.now.after(lease);
+                let (kept, lost): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| held.contains(run));
+                for run in kept {
+                    work.batch
+                        .add("UPDATE runs SET lease_until = $2 WHERE id = $1", binds![run, until]);
+                }
+                Ok(lost)
+            })
+        })
+        .await
     }
 
     /// Gives up the holder's leases, so that another takes its runs at once.
@@ -186,7 +362,18 @@ impl Store {
     /// # Errors
     /// The one who asks is not Belljar itself.
     pub async fn release_runs(&self, asker: Asker, holder: &str) -> Result<(), StoreError> {
-        todo!()
+        asker.must_be_system("give up a lease")?;
+        let holder = holder.to_owned();
+        self.write("give up a lease", move |work| {
+            Box::pin(async move {
+                work.batch.add(
+                    "UPDATE runs SET lease_until = 0, holder = NULL WHERE ended IS NULL AND holder = $1",
+                    binds![holder],
+                );
+                Ok(())
+            })
+        })
+        .await
     }
 
     /// The run waits for a person (`waiting`), or goes on.
@@ -200,7 +387,25 @@ impl Store {
         epoch: Epoch,
         waiting: bool,
     ) -> Result<Vec<NumberedEvent>, StoreError> {
-        todo!()
+        asker.must_be_system("let a run wait")?;
+        let state = if waiting { RunState::Waiting } else { RunState::Running };
+        self.write("let a run wait", move |work| {
+            Box::pin(async move {
+                let (found, mut head, _) = read(work, asker, run).await?;
+                found.check_hold(epoch)?;
+                if found.state == state {
+                    return Ok(Vec::new());
+                }
+                if !found.state.may_become(state) {
+                    return Err(found.stale(epoch));
+                }
+                work.batch
+                    .add("UPDATE runs SET state = $2 WHERE id = $1", binds![run, state.as_str()]);
+                head.event(&mut work.batch, work.now, told(&found, state))?;
+                head.finish(work)
+            })
+        })
+        .await
     }
 
     /// Ends a run: what the model had said so far is kept as an interrupted message, calls without a result are answered as
@@ -210,7 +415,11 @@ impl Store {
     /// # Errors
     /// There is no such run; the epoch is stale; the one who asks is not Belljar itself.
     pub async fn end_run(&self, asker: Asker, run: RunId, epoch: Epoch, end: End) -> Result<Ended, StoreError> {
-        todo!()
+        asker.must_be_system("end a run")?;
+        self.write("end a run", move |work| {
+            Box::pin(async move { end_now(work, asker, run, Some(epoch), end).await })
+        })
+        .await
     }
 
     /// Stops a run for a person, whoever holds it. Audited. To do it again, or too late, changes nothing.
@@ -218,6 +427,141 @@ impl Store {
     /// # Errors
     /// There is none, for the one who asks.
     pub async fn cancel_run(&self, asker: Asker, run: RunId, reason: &str) -> Result<Ended, StoreError> {
-        todo!()
+        let reason = reason.to_owned();
+        self.write("cancel a run", move |work| {
+            Box::pin(async move {
+                let ended = end_now(work, asker, run, None, End::cancelled(reason.as_str())).await?;
+                if ended.now {
+                    let entry = AuditEntry {
+                        action: "run.cancelled".to_owned(),
+                        subject: format!("run:{run}"),
+                        detail: json!({ "reason": reason }),
+                    };
+                    audit::append(work, asker, &[entry]).await?;
+                }
+                Ok(ended)
+            })
+        })
+        .await
     }
+}
+
+/// The event of a run that changed its state.
+fn told(run: &Run, state: RunState) -> Event {
+    Event::Run {
+        run: run.id,
+        epoch: run.epoch,
+        state,
+        delivery: None,
+        reason: None,
+        code: None,
+    }
+}
+
+async fn end_now(
+    work: &mut Work,
+    asker: Asker,
+    id: RunId,
+    epoch: Option<Epoch>,
+    end: End,
+) -> Result<Ended, StoreError> {
+    let (run, mut head, row) = read(work, asker, id).await?;
+    let waits = row.id_or_none("next_run")?;
+    if run.state.is_final() {
+        return Ok(Ended {
+            state: run.state,
+            now: false,
+            next: None,
+            events: Vec::new(),
+        });
+    }
+    if let Some(epoch) = epoch {
+        run.check_hold(epoch)?;
+    }
+    if !run.state.may_become(end.state) || !end.state.is_final() {
+        return Err(StoreError::Invalid {
+            subject: "the end of a run",
+            reason: format!(
+                "a run that is {} cannot end as {}",
+                run.state.as_str(),
+                end.state.as_str()
+            ),
+        });
+    }
+    let next = closing::close(work, &mut head, &run, &end, None).await?;
+    Ok(Ended {
+        state: end.state,
+        now: true,
+        next: next.or(waits),
+        events: head.finish(work)?,
+    })
+}
+
+async fn take(
+    work: &mut Work,
+    asker: Asker,
+    id: RunId,
+    holder: String,
+    lease: Duration,
+) -> Result<Option<TakenRun>, StoreError> {
+    let (mut run, mut head, row) = read(work, asker, id).await?;
+    let others = row.id_or_none::<RunId>("next_run")?;
+    let held = run
+        .lease
+        .as_ref()
+        .is_some_and(|lease| lease.until > work.now && lease.holder != holder);
+    // While one is under way, the others are queued and younger, or it is this one's turn to wait.
+    let must_wait = run.state == RunState::Queued && others.is_some_and(|other| other < run.id);
+    let under_way = run.state == RunState::Queued && head.open_runs > 1 && !must_wait && {
+        let runs = closing::open_runs(work, &head).await?;
+        runs.iter()
+            .any(|other| other.id != id && other.state != RunState::Queued)
+    };
+    if run.state.is_final() || held || must_wait || under_way {
+        return Ok(None);
+    }
+    let mut session = Session::of(&row)?;
+    head.epoch = Epoch(head.epoch.0 + 1);
+    run.epoch = head.epoch;
+    run.attempts += 1;
+    run.started = run.started.or(Some(work.now));
+    if run.state == RunState::Queued {
+        run.state = RunState::Running;
+    }
+    let until = work.now.after(lease);
+    work.batch.add(
+        "UPDATE runs SET state = $2, epoch = $3, attempts = $4, started = $5, holder = $6, lease_until = $7 WHERE id = $1",
+        binds![
+            id,
+            run.state.as_str(),
+            run.epoch.0,
+            run.attempts,
+            run.started,
+            holder.as_str(),
+            until
+        ],
+    );
+    run.lease = Some(Lease { holder, until });
+    head.event(&mut work.batch, work.now, told(&run, run.state))?;
+    money::charge_left(work, &mut head, id).await?;
+    if let Some((turn, _)) = head.open.take_if(|(_, open)| open.run == id) {
+        closing::forget_open(work, turn);
+    }
+    if head.open_calls.is_empty() {
+        for message in closing::take_waiting(work, &mut head, Some(id)).await? {
+            head.message(&mut work.batch, work.now, message, None)?;
+        }
+    }
+    let last_turn = turns::last(work, id).await?;
+    head.last_run = Some(id);
+    session.epoch = head.epoch;
+    session.messages = head.messages;
+    session.events = head.events;
+    session.run = Some((id, run.state));
+    Ok(Some(TakenRun {
+        run,
+        session,
+        last_turn,
+        events: head.finish(work)?,
+    }))
 }

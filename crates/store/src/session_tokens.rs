@@ -8,8 +8,15 @@ use std::time::Duration;
 
 use domain::{SessionId, Timestamp};
 use secret::Secret;
+use serde_json::json;
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, Store, StoreError};
+use crate::batch::binds;
+use crate::head::{Head, not_found};
+use crate::stored::Columns;
+use crate::tokens::new_secret;
+use crate::writer::Work;
+use crate::{Asker, Hash, Store, StoreError, audit, chain};
 
 /// A sandbox's token that was just made.
 #[derive(Clone, Debug)]
@@ -34,7 +41,20 @@ impl Store {
         session: SessionId,
         life: Duration,
     ) -> Result<SessionToken, StoreError> {
-        todo!()
+        asker.must_be_system("make a session's token")?;
+        self.write("make a session's token", move |work| {
+            Box::pin(async move {
+                Head::read(work, session).await?;
+                revoke(work, session);
+                // One that was revoked and has expired since can betray nobody any more.
+                work.batch.add(
+                    "DELETE FROM session_tokens WHERE session_id = $1 AND expires < $2",
+                    binds![session, work.now],
+                );
+                Ok(insert(work, session, life))
+            })
+        })
+        .await
     }
 
     /// Puts a new token in the place of the current one, which stays good for [`Store::OVERLAP`], once.
@@ -47,7 +67,24 @@ impl Store {
         session: SessionId,
         life: Duration,
     ) -> Result<SessionToken, StoreError> {
-        todo!()
+        asker.must_be_system("rotate a session's token")?;
+        self.write("rotate a session's token", move |work| {
+            Box::pin(async move {
+                let good = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND replaced IS NULL AND revoked IS NULL AND expires > $2";
+                if work.one(good, binds![session, work.now]).await?.is_none() {
+                    return Err(StoreError::NotFound {
+                        kind: "good token of session",
+                        id: session.to_string(),
+                    });
+                }
+                work.batch.add(
+                    "UPDATE session_tokens SET replaced = $2 WHERE session_id = $1 AND replaced IS NULL AND revoked IS NULL",
+                    binds![session, work.now],
+                );
+                Ok(insert(work, session, life))
+            })
+        })
+        .await
     }
 
     /// The session whose token this is. The current token costs one read.
@@ -55,7 +92,21 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unauthorized`] where it opens nothing.
     pub async fn check_session_token(&self, secret: &str) -> Result<SessionId, StoreError> {
-        todo!()
+        let hash = chain::digest(secret.as_bytes());
+        let row = self.read_one("check a session's token", SHOWN, binds![hash]).await?;
+        match Shown::of(row.as_ref())?.verdict(self.now()) {
+            Verdict::Good(session) => Ok(session),
+            Verdict::Bad(reason) => Err(StoreError::Unauthorized { reason }),
+            // What follows is written, and decided by the one who writes: two who show it at once are not both let in.
+            Verdict::Once | Verdict::Stolen => {
+                let admitted = self
+                    .write("check a session's token", move |work| {
+                        Box::pin(async move { admit(work, hash).await })
+                    })
+                    .await?;
+                admitted.map_err(|reason| StoreError::Unauthorized { reason })
+            }
+        }
     }
 
     /// Ends every token of a session at once. Audited where there was one; to do it again changes nothing.
@@ -68,6 +119,132 @@ impl Store {
         session: SessionId,
         reason: &str,
     ) -> Result<(), StoreError> {
-        todo!()
+        let reason = reason.to_owned();
+        self.write("revoke a session's tokens", move |work| {
+            Box::pin(async move {
+                let head = Head::read(work, session).await?;
+                if !asker.may_see(session, head.owner) {
+                    return Err(not_found(session));
+                }
+                let sql = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND revoked IS NULL";
+                if work.one(sql, binds![session]).await?.is_none() {
+                    return Ok(());
+                }
+                revoke(work, session);
+                let entry = audit::entry(
+                    "session_tokens.revoked",
+                    format!("session:{session}"),
+                    json!({ "reason": reason }),
+                );
+                audit::append(work, asker, &[entry]).await
+            })
+        })
+        .await
     }
+}
+
+const SHOWN: &str = "SELECT session_id, expires, replaced, used, revoked FROM session_tokens WHERE hash = $1";
+
+/// A token that somebody shows.
+struct Shown {
+    session: Option<SessionId>,
+    expires: Timestamp,
+    replaced: Option<Timestamp>,
+    used: bool,
+    revoked: bool,
+}
+
+enum Verdict {
+    /// It is the current one.
+    Good(SessionId),
+    /// It was rotated away a moment ago.
+    Once,
+    /// It was rotated away long ago: whoever shows it is not the sandbox that has the new one.
+    Stolen,
+    /// It opens nothing.
+    Bad(&'static str),
+}
+
+impl Shown {
+    fn of(row: Option<&SqliteRow>) -> Result<Self, StoreError> {
+        let Some(row) = row else {
+            return Ok(Self {
+                session: None,
+                expires: Timestamp(0),
+                replaced: None,
+                used: false,
+                revoked: false,
+            });
+        };
+        Ok(Self {
+            session: Some(row.id("session_id")?),
+            expires: row.time("expires")?,
+            replaced: row.time_or_none("replaced")?,
+            used: row.time_or_none("used")?.is_some(),
+            revoked: row.time_or_none("revoked")?.is_some(),
+        })
+    }
+
+    fn verdict(&self, now: Timestamp) -> Verdict {
+        match (self.session, self.replaced) {
+            (None, _) => Verdict::Bad("no session has this one"),
+            _ if self.revoked => Verdict::Bad("it was revoked"),
+            (Some(_), Some(replaced)) if now > replaced.after(Store::OVERLAP) => Verdict::Stolen,
+            _ if self.expires <= now => Verdict::Bad("it has expired"),
+            (Some(_), Some(_)) if self.used => Verdict::Bad("it was rotated away, and has been used since"),
+            (Some(_), Some(_)) => Verdict::Once,
+            (Some(session), None) => Verdict::Good(session),
+        }
+    }
+}
+
+async fn admit(work: &mut Work, hash: Hash) -> Result<Result<SessionId, &'static str>, StoreError> {
+    let row = work.one(SHOWN, binds![hash]).await?;
+    let shown = Shown::of(row.as_ref())?;
+    let Some(session) = shown.session else {
+        return Ok(Err("no session has this one"));
+    };
+    match shown.verdict(work.now) {
+        Verdict::Good(session) => Ok(Ok(session)),
+        Verdict::Bad(reason) => Ok(Err(reason)),
+        Verdict::Once => {
+            work.batch.add(
+                "UPDATE session_tokens SET used = $2 WHERE hash = $1",
+                binds![hash, work.now],
+            );
+            Ok(Ok(session))
+        }
+        Verdict::Stolen => {
+            revoke(work, session);
+            let entry = audit::entry(
+                "session_token.reused",
+                format!("session:{session}"),
+                json!({ "done": "every token of the session is revoked" }),
+            );
+            audit::append(work, Asker::Session(session), &[entry]).await?;
+            Ok(Err(
+                "it was rotated away long ago; every token of the session is revoked now",
+            ))
+        }
+    }
+}
+
+/// Ends every token of a session.
+pub(crate) fn revoke(work: &mut Work, session: SessionId) {
+    work.batch.add(
+        "UPDATE session_tokens SET revoked = $2 WHERE session_id = $1 AND revoked IS NULL",
+        binds![session, work.now],
+    );
+}
+
+fn insert(work: &mut Work, session: SessionId, life: Duration) -> SessionToken {
+    let token = SessionToken {
+        secret: new_secret("bljs"),
+        expires: work.now.after(life),
+    };
+    work.batch.add(
+        "INSERT INTO session_tokens (hash, session_id, expires) VALUES ($1, $2, $3)",
+        binds![chain::digest(token.secret.expose().as_bytes()), session, token.expires],
+    );
+    token
 }

@@ -4,10 +4,16 @@ use std::fmt;
 use std::str::FromStr;
 
 use domain::{
-    Door, Epoch, EventNumber, ExternalKey, NumberedEvent, RunId, RunState, SandboxId, SessionId, Timestamp, UserId,
+    Door, Epoch, Event, EventNumber, ExternalKey, NumberedEvent, RunId, RunState, SandboxId, SessionId, Timestamp,
+    UserId,
 };
+use serde_json::Value;
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, Store, StoreError};
+use crate::batch::{Bind, binds};
+use crate::head::{Head, not_found};
+use crate::stored::{self, Columns};
+use crate::{Asker, AuditEntry, Store, StoreError, Target, audit, prompts, session_tokens};
 
 /// A session.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,7 +40,7 @@ pub struct Session {
     pub messages: i64,
     /// The number of its last event.
     pub events: EventNumber,
-    /// Its newest run, and where that stands.
+    /// The run under way or else the last one, and where it stands.
     pub run: Option<(RunId, RunState)>,
     /// Its sandbox and that one's state, as last told.
     pub sandbox: Option<(SandboxId, String)>,
@@ -97,6 +103,51 @@ pub struct Page {
     pub next: Option<Cursor>,
 }
 
+/// A session's columns, `s` being the sessions.
+pub(crate) const SESSION: &str = "s.id AS session_id, s.owner AS owner, s.name AS name, s.door, s.title, \
+     s.created AS s_created, s.active, s.archived, s.epoch AS session_epoch, s.messages, s.events, \
+     s.run_id AS last_run, (SELECT x.state FROM runs x WHERE x.id = s.run_id) AS last_state, s.sandbox, s.sandbox_state";
+
+impl Session {
+    /// From a row with [`SESSION`].
+    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        let name = row.text_or_none("name")?;
+        let run = match (row.id_or_none("last_run")?, row.text_or_none("last_state")?) {
+            (Some(run), Some(word)) => {
+                let state = RunState::from_word(&word)
+                    .ok_or_else(|| stored::corrupt("run", format!("there is no state {word:?}")))?;
+                Some((run, state))
+            }
+            _ => None,
+        };
+        Ok(Self {
+            id: row.id("session_id")?,
+            owner: row.id("owner")?,
+            key: name
+                .map(ExternalKey::try_from)
+                .transpose()
+                .map_err(|reason| stored::corrupt("session's key", reason))?,
+            door: door(&row.text("door")?)?,
+            title: row.text("title")?,
+            created: row.time("s_created")?,
+            active: row.time("active")?,
+            archived: row.time_or_none("archived")?,
+            epoch: Epoch(row.integer("session_epoch")?),
+            messages: row.integer("messages")?,
+            events: row.integer("events")?,
+            run,
+            sandbox: row.id_or_none("sandbox")?.zip(row.text_or_none("sandbox_state")?),
+        })
+    }
+}
+
+const DOORS: [Door; 5] = [Door::Api, Door::Cli, Door::Slack, Door::Webhook, Door::Schedule];
+
+fn door(word: &str) -> Result<Door, StoreError> {
+    let known = DOORS.into_iter().find(|door| door.as_str() == word);
+    known.ok_or_else(|| stored::corrupt("session", format!("there is no door {word:?}")))
+}
+
 impl Store {
     /// The most sessions, events, messages or entries that one call returns.
     pub const LONGEST_PAGE: u32 = 1_000;
@@ -106,7 +157,17 @@ impl Store {
     /// # Errors
     /// There is none, for the one who asks.
     pub async fn session(&self, asker: Asker, id: SessionId) -> Result<Session, StoreError> {
-        todo!()
+        let sql = format!("SELECT {SESSION} FROM sessions s WHERE s.id = $1");
+        let row = self.read_one("read a session", sql, binds![id]).await?;
+        let session = row
+            .as_ref()
+            .map(Session::of)
+            .transpose()?
+            .ok_or_else(|| not_found(id))?;
+        if !asker.may_see(id, session.owner) {
+            return Err(not_found(id));
+        }
+        Ok(session)
     }
 
     /// A page of the sessions that the one who asks may see. As fast with a hundred thousand as with a hundred.
@@ -120,7 +181,65 @@ impl Store {
         after: Option<Cursor>,
         limit: u32,
     ) -> Result<Page, StoreError> {
-        todo!()
+        const ATTEMPT: &str = "list sessions";
+        let owner = match (asker, filter.owner) {
+            (Asker::Session(_), _) => {
+                return Err(StoreError::Denied {
+                    attempt: ATTEMPT,
+                    whom: "a user",
+                });
+            }
+            (Asker::User { id, admin: false, .. }, None) => Some(id),
+            (Asker::User { id, admin: false, .. }, Some(owner)) if owner != id => {
+                return Err(StoreError::NotFound {
+                    kind: "user",
+                    id: owner.to_string(),
+                });
+            }
+            (_, owner) => owner,
+        };
+        let limit = limit.clamp(1, Self::LONGEST_PAGE) as usize;
+        let archived = if filter.archived { "IS NOT NULL" } else { "IS NULL" };
+        let mut sql = format!("SELECT {SESSION} FROM sessions s WHERE s.archived {archived}");
+        let mut binds = binds![limit as i64 + 1];
+        let mut also = |condition: &str, values: Vec<Bind>| {
+            let numbered = values
+                .iter()
+                .enumerate()
+                .fold(condition.to_owned(), |condition, (place, _)| {
+                    condition.replace(&format!("#{place}"), &format!("${}", binds.len() + place + 1))
+                });
+            sql.push_str(&numbered);
+            binds.extend(values);
+        };
+        if let Some(owner) = owner {
+            also(" AND s.owner = #0", binds![owner]);
+        }
+        if let Some(key) = filter.key {
+            also(" AND s.name = #0", binds![key.as_str()]);
+        }
+        if let Some(cursor) = after {
+            also(
+                " AND (s.active, s.id) < (#0, #1)",
+                binds![cursor.active, cursor.session],
+            );
+        }
+        sql.push_str(" ORDER BY s.active DESC, s.id DESC LIMIT $1");
+        let rows = self.read(ATTEMPT, sql, binds).await?;
+        let sessions = rows
+            .iter()
+            .take(limit)
+            .map(Session::of)
+            .collect::<Result<Vec<_>, _>>()?;
+        let next = (rows.len() > limit)
+            .then(|| {
+                sessions.last().map(|last| Cursor {
+                    active: last.active,
+                    session: last.id,
+                })
+            })
+            .flatten();
+        Ok(Page { sessions, next })
     }
 
     /// Puts a session away: it is listed no more, its tokens are revoked, and a prompt brings it back. Refused while a run is under way. Audited.
@@ -128,7 +247,33 @@ impl Store {
     /// # Errors
     /// There is none, for the one who asks; a run is under way.
     pub async fn archive_session(&self, asker: Asker, id: SessionId) -> Result<(), StoreError> {
-        todo!()
+        self.write("archive a session", move |work| {
+            Box::pin(async move {
+                let head = Head::read(work, id).await?;
+                if !asker.may_see(id, head.owner) || matches!(asker, Asker::Session(_)) {
+                    return Err(not_found(id));
+                }
+                if head.open_runs > 0 {
+                    return Err(StoreError::Conflict {
+                        subject: "archiving the session",
+                        reason: "a run is under way or waits: cancel it first".to_owned(),
+                    });
+                }
+                if head.archived {
+                    return Ok(());
+                }
+                work.batch
+                    .add("UPDATE sessions SET archived = $2 WHERE id = $1", binds![id, work.now]);
+                session_tokens::revoke(work, id);
+                let entry = AuditEntry {
+                    action: "session.archived".to_owned(),
+                    subject: format!("session:{id}"),
+                    detail: Value::Null,
+                };
+                audit::append(work, asker, &[entry]).await
+            })
+        })
+        .await
     }
 
     /// Tells what became of the session's sandbox (`starting`, `running`, `lost`, `removed`), with its event.
@@ -143,6 +288,65 @@ impl Store {
         state: &str,
         reason: Option<&str>,
     ) -> Result<Vec<NumberedEvent>, StoreError> {
-        todo!()
+        asker.must_be_system("tell of a sandbox")?;
+        let (state, reason) = (state.to_owned(), reason.map(str::to_owned));
+        self.write("tell of a sandbox", move |work| {
+            Box::pin(async move {
+                let mut head = Head::read(work, session).await?;
+                work.batch.add(
+                    "UPDATE sessions SET sandbox = $2, sandbox_state = $3 WHERE id = $1",
+                    binds![session, sandbox, state.as_str()],
+                );
+                head.event(&mut work.batch, work.now, Event::Sandbox { state, reason })?;
+                head.finish(work)
+            })
+        })
+        .await
+    }
+
+    /// Whose session this is; nobody's for a stranger.
+    pub(crate) async fn owner_of(&self, asker: Asker, session: SessionId) -> Result<UserId, StoreError> {
+        let row = self
+            .read_one(
+                "read a session",
+                "SELECT owner FROM sessions WHERE id = $1",
+                binds![session],
+            )
+            .await?;
+        let owner = row
+            .map(|row| row.id("owner"))
+            .transpose()?
+            .ok_or_else(|| not_found(session))?;
+        if !asker.may_see(session, owner) {
+            return Err(not_found(session));
+        }
+        Ok(owner)
+    }
+
+    /// Finds or makes a session without a prompt, so that files can be put there first. Made ones have the `title` until their first prompt. True: it was made.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks.
+    pub async fn open_session(
+        &self,
+        asker: Asker,
+        target: Target,
+        door: Door,
+        title: &str,
+    ) -> Result<(Session, bool), StoreError> {
+        let title = title.to_owned();
+        let (id, made) = self
+            .write("open a session", move |work| {
+                Box::pin(async move {
+                    let (head, made) = prompts::find_or_make(work, asker, &target, door, &title).await?;
+                    let id = head.session;
+                    if made {
+                        head.finish(work)?;
+                    }
+                    Ok((id, made))
+                })
+            })
+            .await?;
+        Ok((self.session(asker, id).await?, made))
     }
 }

@@ -2,8 +2,15 @@
 
 use domain::{Timestamp, TokenId, UserId};
 use secret::Secret;
+use serde_json::json;
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, Store, StoreError};
+use crate::batch::binds;
+use crate::stored::Columns;
+use crate::{Asker, Store, StoreError, User, audit, chain, users};
+
+/// The longest label, in bytes.
+const LONGEST_LABEL: usize = 100;
 
 /// A user's token, without what opens the door.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,8 +49,6 @@ pub struct Identity {
     pub expires: Option<Timestamp>,
 }
 
-use crate::User;
-
 impl Identity {
     /// Who asks, for the other methods.
     #[must_use]
@@ -69,7 +74,61 @@ impl Store {
         label: &str,
         expires: Option<Timestamp>,
     ) -> Result<NewToken, StoreError> {
-        todo!()
+        const ATTEMPT: &str = "make a token";
+        let refused = |reason: &str| {
+            Err(StoreError::Invalid {
+                subject: "the token",
+                reason: reason.to_owned(),
+            })
+        };
+        if !asker.may_act_for(user) {
+            return Err(users::not_found(user));
+        }
+        if label.is_empty() || label.len() > LONGEST_LABEL || label.chars().any(char::is_control) {
+            return refused("its label is 1 to 100 bytes of printable text");
+        }
+        if expires.is_some_and(|expires| expires <= self.now()) {
+            return refused("it would have expired already");
+        }
+        if let Asker::User { until: Some(until), .. } = asker {
+            if expires.is_none_or(|expires| expires > until) {
+                return refused("the token that makes it expires, and it would live longer: give it an earlier end");
+            }
+        }
+        let label = label.to_owned();
+        self.write(ATTEMPT, move |work| {
+            Box::pin(async move {
+                let there = "SELECT id FROM users WHERE id = $1 AND removed IS NULL";
+                if work.one(there, binds![user]).await?.is_none() {
+                    return Err(users::not_found(user));
+                }
+                let token = Token {
+                    id: TokenId::new(),
+                    user,
+                    label,
+                    created: work.now,
+                    expires,
+                    revoked: None,
+                };
+                let secret = new_secret("blj");
+                work.batch.add(
+                    "INSERT INTO tokens (id, user_id, label, hash, created, expires) VALUES ($1, $2, $3, $4, $5, $6)",
+                    binds![
+                        token.id,
+                        user,
+                        token.label.as_str(),
+                        chain::digest(secret.expose().as_bytes()),
+                        token.created,
+                        token.expires
+                    ],
+                );
+                let detail = json!({ "user": user, "label": token.label, "expires": token.expires });
+                let entry = audit::entry("token.created", format!("token:{}", token.id), detail);
+                audit::append(work, asker, &[entry]).await?;
+                Ok(NewToken { token, secret })
+            })
+        })
+        .await
     }
 
     /// Whose token this is.
@@ -77,7 +136,24 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unauthorized`] where it opens nothing, whatever it is.
     pub async fn check_token(&self, secret: &str) -> Result<Identity, StoreError> {
-        todo!()
+        let sql = "SELECT t.id AS t_id, t.expires, t.revoked, u.id, u.name, u.admin, u.created, u.removed \
+                   FROM tokens t JOIN users u ON u.id = t.user_id WHERE t.hash = $1";
+        let hash = chain::digest(secret.as_bytes());
+        let unauthorized = |reason| StoreError::Unauthorized { reason };
+        let row = self.read_one("check a token", sql, binds![hash]).await?;
+        let row = row.ok_or_else(|| unauthorized("nobody has this one"))?;
+        let (user, expires) = (User::of(&row)?, row.time_or_none("expires")?);
+        if row.time_or_none("revoked")?.is_some() || user.removed.is_some() {
+            return Err(unauthorized("it was revoked"));
+        }
+        if expires.is_some_and(|expires| expires <= self.now()) {
+            return Err(unauthorized("it has expired"));
+        }
+        Ok(Identity {
+            user,
+            token: row.id("t_id")?,
+            expires,
+        })
     }
 
     /// A user's tokens, newest first, the revoked and expired ones included.
@@ -85,7 +161,11 @@ impl Store {
     /// # Errors
     /// The user does not exist for the one who asks.
     pub async fn tokens(&self, asker: Asker, user: UserId) -> Result<Vec<Token>, StoreError> {
-        todo!()
+        self.user(asker, user).await?;
+        let sql =
+            "SELECT id, user_id, label, created, expires, revoked FROM tokens WHERE user_id = $1 ORDER BY id DESC";
+        let rows = self.read("list tokens", sql, binds![user]).await?;
+        rows.iter().map(Token::of).collect()
     }
 
     /// Ends a token at once. To revoke it again changes nothing. Audited.
@@ -93,6 +173,47 @@ impl Store {
     /// # Errors
     /// There is none, for the one who asks.
     pub async fn revoke_token(&self, asker: Asker, token: TokenId) -> Result<(), StoreError> {
-        todo!()
+        let not_found = move || StoreError::NotFound {
+            kind: "token",
+            id: token.to_string(),
+        };
+        self.write("revoke a token", move |work| {
+            Box::pin(async move {
+                let sql = "SELECT id, user_id, label, created, expires, revoked FROM tokens WHERE id = $1";
+                let row = work.one(sql, binds![token]).await?.ok_or_else(not_found)?;
+                let found = Token::of(&row)?;
+                if !asker.may_act_for(found.user) {
+                    return Err(not_found());
+                }
+                if found.revoked.is_some() {
+                    return Ok(());
+                }
+                work.batch
+                    .add("UPDATE tokens SET revoked = $2 WHERE id = $1", binds![token, work.now]);
+                let detail = json!({ "user": found.user, "label": found.label });
+                let entry = audit::entry("token.revoked", format!("token:{token}"), detail);
+                audit::append(work, asker, &[entry]).await
+            })
+        })
+        .await
     }
+}
+
+impl Token {
+    fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id("id")?,
+            user: row.id("user_id")?,
+            label: row.text("label")?,
+            created: row.time("created")?,
+            expires: row.time_or_none("expires")?,
+            revoked: row.time_or_none("revoked")?,
+        })
+    }
+}
+
+/// 256 bits that nobody can guess, behind a word that scanners for lost secrets can look for.
+pub(crate) fn new_secret(word: &str) -> Secret {
+    let bytes: [u8; 32] = rand::random();
+    Secret::new(format!("{word}_{}", hex::encode(bytes)))
 }

@@ -1,9 +1,19 @@
 //! Turns: one call of a model, claimed and paid for before it is made, repeatable ever after.
 
-use domain::{Epoch, Event, Message, MessageId, Money, NumberedEvent, RunId, ToolResult, TurnId};
+use domain::{
+    Author, Block, Epoch, Event, Message, MessageId, Money, NumberedEvent, Role, RunId, RunState, ToolCallId,
+    ToolResult, TurnId,
+};
 use serde_json::value::RawValue;
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, Caps, Charge, Dialect, End, OverCap, Store, StoreError};
+use crate::batch::binds;
+use crate::head::{HEAD, Head, OPEN, composed};
+use crate::money::{Account, RESERVATION, Reservation, charge_left, no_claim};
+use crate::runs::{RUN, not_found};
+use crate::stored::{self, Columns};
+use crate::writer::Work;
+use crate::{Asker, Caps, Charge, Dialect, End, OverCap, Run, Store, StoreError, closing};
 
 /// A turn that is to begin.
 #[derive(Clone, Debug)]
@@ -28,7 +38,7 @@ pub struct BeginTurn {
     pub caps: Caps,
     /// How messages are stored ready for the model.
     pub dialect: Option<Dialect>,
-    /// More to tell watchers, after the messages and before the model speaks (`tool_ended`).
+    /// More to tell watchers, before the results. (`tool_ended` is told for each result that is appended, without being asked.)
     pub events: Vec<Event>,
 }
 
@@ -129,7 +139,13 @@ impl Store {
     /// # Errors
     /// [`StoreError::Stale`] where the run was taken over or has ended; [`StoreError::Invalid`] for a result of a call that was not asked for, and a turn out of order.
     pub async fn begin_turn(&self, asker: Asker, turn: BeginTurn) -> Result<Begun, StoreError> {
-        todo!()
+        if matches!(asker, Asker::User { .. }) {
+            asker.must_be_system("begin a turn")?;
+        }
+        self.write("begin a turn", move |work| {
+            Box::pin(async move { begin(work, asker, turn).await })
+        })
+        .await
     }
 
     /// Stores a turn's reply, charges its cost, frees its reservation, and ends the run where it says so, all in one transaction.
@@ -137,7 +153,11 @@ impl Store {
     /// # Errors
     /// There is no such claim (it was finished, failed, or charged after a crash); the message is not a model's.
     pub async fn finish_turn(&self, asker: Asker, turn: FinishTurn) -> Result<Finished, StoreError> {
-        todo!()
+        asker.must_be_system("finish a turn")?;
+        self.write("finish a turn", move |work| {
+            Box::pin(async move { finish(work, turn).await })
+        })
+        .await
     }
 
     /// Gives up a turn: charges what it cost, frees its reservation, and ends the run where it says so. It can be begun again
@@ -152,6 +172,300 @@ impl Store {
         charges: Vec<Charge>,
         end: Option<End>,
     ) -> Result<Finished, StoreError> {
-        todo!()
+        asker.must_be_system("give up a turn")?;
+        self.write("give up a turn", move |work| {
+            Box::pin(async move { fail(work, id, &charges, end).await })
+        })
+        .await
     }
+}
+
+const TURN: &str =
+    "t.id AS t_id, t.turn AS t_turn, t.state AS t_state, t.epoch AS t_epoch, t.message_id AS t_message, t.reply";
+
+fn refused(reason: impl Into<String>) -> StoreError {
+    StoreError::Invalid {
+        subject: "the turn",
+        reason: reason.into(),
+    }
+}
+
+fn reply_of(row: &SqliteRow) -> Result<Option<Box<RawValue>>, StoreError> {
+    row.text_or_none("reply")?
+        .map(|reply| RawValue::from_string(reply).map_err(|source| stored::corrupt("reply", source)))
+        .transpose()
+}
+
+async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, StoreError> {
+    let sql = format!(
+        "SELECT {RUN}, {HEAD}, {TURN} FROM runs r JOIN sessions s ON s.id = r.session_id {OPEN} \
+         LEFT JOIN turns t ON t.run_id = r.id AND t.turn = $2 WHERE r.id = $1"
+    );
+    let row = work
+        .one(sql, binds![wanted.run, i64::from(wanted.turn)])
+        .await?
+        .ok_or_else(|| not_found(wanted.run))?;
+    let (run, mut head) = (Run::of(&row)?, Head::of(&row)?);
+    if !asker.may_see(head.session, head.owner) {
+        return Err(not_found(wanted.run));
+    }
+    let state = row.text_or_none("t_state")?;
+    if run.epoch != wanted.epoch {
+        return Err(run.stale(wanted.epoch));
+    }
+    if state.as_deref() == Some("done") {
+        let reply = reply_of(&row)?.ok_or_else(|| stored::corrupt("turn", "it has no reply"))?;
+        return Ok(Begun::Done { reply });
+    }
+    run.check_hold(wanted.epoch)?;
+    if run.state != RunState::Running {
+        return Err(refused(format!("the run is {}", run.state.as_str())));
+    }
+    if wanted.turn != run.turn + 1 {
+        return Err(refused(format!(
+            "turn {} does not follow turn {}",
+            wanted.turn, run.turn
+        )));
+    }
+    if state.as_deref() == Some("claimed") {
+        if row.integer("t_epoch")? == wanted.epoch.0 {
+            return Ok(Begun::Held {
+                id: row.id("t_id")?,
+                message: row.id("t_message")?,
+            });
+        }
+        charge_left(work, &mut head, run.id).await?;
+    }
+    let mut changed = false;
+    if row.integer("answered")? < i64::from(wanted.turn) {
+        changed = answer(work, &mut head, &wanted)?;
+        work.batch.add(
+            "UPDATE runs SET answered = $2 WHERE id = $1",
+            binds![run.id, i64::from(wanted.turn)],
+        );
+    }
+    for message in closing::take_waiting(work, &mut head, Some(run.id)).await? {
+        head.message(&mut work.batch, work.now, message, wanted.dialect.as_ref())?;
+        changed = true;
+    }
+    let account = Account::of(&head, run.id, work.now.day());
+    if let Err(error) = account.check(work, wanted.reserve, &wanted.caps).await {
+        let StoreError::OverCap(over) = error else {
+            return Err(error);
+        };
+        let events = if changed { head.finish(work)? } else { Vec::new() };
+        return Ok(Begun::OverCap { over, events });
+    }
+    let id = TurnId::new();
+    account.reserve(work, id, &wanted.model, &wanted.price_version, wanted.reserve);
+    work.batch.add(
+        "INSERT INTO turns (run_id, turn, id, state, epoch, message_id) VALUES ($1, $2, $3, 'claimed', $4, $5) \
+         ON CONFLICT (run_id, turn) DO UPDATE SET id = excluded.id, state = 'claimed', epoch = excluded.epoch, \
+         message_id = excluded.message_id, reply = NULL",
+        binds![run.id, i64::from(wanted.turn), id, wanted.epoch.0, wanted.opens],
+    );
+    work.batch.add(
+        "INSERT INTO open_messages (session_id, turn_id, run_id, message_id, model, said, thought) \
+         VALUES ($1, $2, $3, $4, $5, '', '') ON CONFLICT (session_id) DO UPDATE SET turn_id = excluded.turn_id, \
+         run_id = excluded.run_id, message_id = excluded.message_id, model = excluded.model, said = '', thought = ''",
+        binds![head.session, id, run.id, wanted.opens, wanted.model],
+    );
+    let opened = Event::MessageOpened {
+        message: wanted.opens,
+        run: run.id,
+    };
+    head.event(&mut work.batch, work.now, opened)?;
+    Ok(Begun::Yours {
+        id,
+        events: head.finish(work)?,
+    })
+}
+
+/// Appends the results of the calls that were asked for: those that were handed in, and no others; one for each.
+fn answer(work: &mut Work, head: &mut Head, wanted: &BeginTurn) -> Result<bool, StoreError> {
+    for (place, result) in wanted.results.iter().enumerate() {
+        if !head.open_calls.contains(&result.id) {
+            return Err(refused(format!(
+                "it brings a result of {:?}, a call that was not asked for",
+                result.id.0
+            )));
+        }
+        if wanted.results.iter().take(place).any(|other| other.id == result.id) {
+            return Err(refused(format!("it brings two results of the call {:?}", result.id.0)));
+        }
+    }
+    for event in &wanted.events {
+        head.event(&mut work.batch, work.now, event.clone())?;
+    }
+    if head.open_calls.is_empty() {
+        return Ok(!wanted.events.is_empty());
+    }
+    let given = |call: &ToolCallId| wanted.results.iter().find(|result| result.id == *call).cloned();
+    let results = head
+        .open_calls
+        .iter()
+        .map(|call| given(call).unwrap_or_else(|| closing::cut_off(call.clone())));
+    let author = if wanted.results.is_empty() {
+        Author::ControlPlane
+    } else {
+        Author::Sandbox
+    };
+    let message = composed(author, Role::User, results.map(Block::ToolResult).collect(), work.now);
+    head.message(&mut work.batch, work.now, message, wanted.dialect.as_ref())?;
+    Ok(true)
+}
+
+/// A claim, with what it hangs on.
+struct Claim {
+    id: TurnId,
+    turn: u32,
+    message: MessageId,
+    run: Run,
+    head: Head,
+    reservation: Reservation,
+    /// Prompts that wait to join the run.
+    joining: i64,
+    waits: Option<RunId>,
+    /// The run is still held as it was when the turn was claimed.
+    holds: bool,
+}
+
+impl Claim {
+    async fn read(work: &mut Work, id: TurnId) -> Result<Self, StoreError> {
+        let sql = format!(
+            "SELECT {RUN}, {HEAD}, {TURN}, {RESERVATION}, \
+             (SELECT COUNT(*) FROM waiting w WHERE w.session_id = s.id AND w.run_id = r.id) AS joining, \
+             (SELECT x.id FROM runs x WHERE x.session_id = s.id AND x.ended IS NULL AND x.id <> r.id ORDER BY x.id LIMIT 1) AS next_run \
+             FROM turns t JOIN runs r ON r.id = t.run_id JOIN sessions s ON s.id = r.session_id {OPEN} \
+             JOIN reservations v ON v.id = t.id WHERE t.id = $1 AND t.state = 'claimed'"
+        );
+        let row = work.one(sql, binds![id]).await?.ok_or_else(|| no_claim(id))?;
+        let run = Run::of(&row)?;
+        let holds = !run.state.is_final() && run.epoch.0 == row.integer("t_epoch")?;
+        Ok(Self {
+            id,
+            turn: u32::try_from(row.integer("t_turn")?).map_err(|source| stored::corrupt("turn", source))?,
+            message: row.id("t_message")?,
+            head: Head::of(&row)?,
+            reservation: Reservation::of(&row)?,
+            joining: row.integer("joining")?,
+            waits: row.id_or_none("next_run")?,
+            run,
+            holds,
+        })
+    }
+
+    /// Ends the run, if it is to end.
+    async fn end(
+        &mut self,
+        work: &mut Work,
+        end: Option<End>,
+        dialect: Option<&Dialect>,
+    ) -> Result<Option<RunId>, StoreError> {
+        let Some(end) = end else {
+            return Ok(None);
+        };
+        if !end.state.is_final() || !self.run.state.may_become(end.state) {
+            return Err(refused(format!(
+                "a run that is {} cannot end as {}",
+                self.run.state.as_str(),
+                end.state.as_str()
+            )));
+        }
+        let next = closing::close(work, &mut self.head, &self.run, &end, dialect).await?;
+        Ok(next.or(self.waits))
+    }
+
+    /// What is left to do for a reply that does not count any more: the cost is charged.
+    fn stale(mut self, work: &mut Work, charges: &[Charge]) -> Result<Finished, StoreError> {
+        self.reservation.settle(work, &mut self.head, charges)?;
+        self.set(work, "failed", None);
+        if self.head.open.take_if(|(turn, _)| *turn == self.id).is_some() {
+            closing::forget_open(work, self.id);
+        }
+        Ok(Finished {
+            outcome: TurnOutcome::Stale,
+            goes_on: false,
+            next: None,
+            events: self.head.finish(work)?,
+        })
+    }
+
+    fn set(&self, work: &mut Work, state: &str, reply: Option<&RawValue>) {
+        work.batch.add(
+            "UPDATE turns SET state = $2, reply = $3 WHERE id = $1",
+            binds![self.id, state, reply.map(RawValue::get)],
+        );
+    }
+}
+
+async fn finish(work: &mut Work, wanted: FinishTurn) -> Result<Finished, StoreError> {
+    let mut claim = Claim::read(work, wanted.id).await?;
+    if !claim.holds {
+        return claim.stale(work, &wanted.charges);
+    }
+    let message = wanted.message;
+    let said_by_model = message.role == Role::Assistant && matches!(message.author, Author::Model { .. });
+    let says = |block: &Block| {
+        matches!(
+            block,
+            Block::Text { .. } | Block::Thinking { .. } | Block::ToolUse(_) | Block::Image(_)
+        )
+    };
+    if !said_by_model || message.id != claim.message || !message.blocks.iter().all(says) {
+        return Err(refused("its reply is not the message of a model that it opened"));
+    }
+    let dialect = wanted.dialect.as_ref();
+    claim.head.message(&mut work.batch, work.now, message, dialect)?;
+    for event in wanted.events {
+        claim.head.event(&mut work.batch, work.now, event)?;
+    }
+    claim.reservation.settle(work, &mut claim.head, &wanted.charges)?;
+    claim.set(work, "done", Some(&wanted.reply));
+    claim.head.open = None;
+    closing::forget_open(work, claim.id);
+    work.batch.add(
+        "UPDATE runs SET turn = $2 WHERE id = $1",
+        binds![claim.run.id, i64::from(claim.turn)],
+    );
+    let ends_well = wanted.end.as_ref().is_some_and(|end| end.state == RunState::Done);
+    let goes_on = ends_well && claim.joining > 0;
+    let end = wanted.end.filter(|_| !goes_on);
+    Ok(Finished {
+        outcome: TurnOutcome::Stored,
+        goes_on,
+        next: claim.end(work, end, dialect).await?,
+        events: claim.head.finish(work)?,
+    })
+}
+
+async fn fail(work: &mut Work, id: TurnId, charges: &[Charge], end: Option<End>) -> Result<Finished, StoreError> {
+    let mut claim = Claim::read(work, id).await?;
+    if !claim.holds {
+        return claim.stale(work, charges);
+    }
+    claim.reservation.settle(work, &mut claim.head, charges)?;
+    claim.set(work, "failed", None);
+    if end.is_none() && claim.head.open.take_if(|(turn, _)| *turn == id).is_some() {
+        closing::forget_open(work, id);
+    }
+    Ok(Finished {
+        outcome: TurnOutcome::Stored,
+        goes_on: false,
+        next: claim.end(work, end, None).await?,
+        events: claim.head.finish(work)?,
+    })
+}
+
+/// A run's last turn.
+pub(crate) async fn last(work: &mut Work, run: RunId) -> Result<Option<LastTurn>, StoreError> {
+    let sql = format!("SELECT {TURN} FROM turns t WHERE t.run_id = $1 ORDER BY t.turn DESC LIMIT 1");
+    let Some(row) = work.one(sql, binds![run]).await? else {
+        return Ok(None);
+    };
+    Ok(Some(LastTurn {
+        turn: u32::try_from(row.integer("t_turn")?).map_err(|source| stored::corrupt("turn", source))?,
+        id: row.id("t_id")?,
+        reply: reply_of(&row)?,
+    }))
 }

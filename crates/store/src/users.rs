@@ -1,8 +1,15 @@
 //! Users.
 
 use domain::{Timestamp, UserId};
+use serde_json::json;
+use sqlx::sqlite::SqliteRow;
 
-use crate::{Asker, Store, StoreError};
+use crate::batch::binds;
+use crate::stored::Columns;
+use crate::{Asker, Store, StoreError, audit};
+
+/// The longest name, in bytes.
+const LONGEST_NAME: usize = 100;
 
 /// A person, or a program that acts as one.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -25,7 +32,42 @@ impl Store {
     /// # Errors
     /// The one who asks is no admin; the name is empty, longer than 100 bytes, not printable, or taken.
     pub async fn create_user(&self, asker: Asker, name: &str, admin: bool) -> Result<User, StoreError> {
-        todo!()
+        const ATTEMPT: &str = "add a user";
+        asker.must_be_admin(ATTEMPT)?;
+        if name.is_empty() || name.len() > LONGEST_NAME || name.trim() != name || name.chars().any(char::is_control) {
+            return Err(StoreError::Invalid {
+                subject: "the user's name",
+                reason: format!("a name is 1 to {LONGEST_NAME} bytes of printable text, with no space at its ends"),
+            });
+        }
+        let name = name.to_owned();
+        self.write(ATTEMPT, move |work| {
+            Box::pin(async move {
+                let taken = "SELECT id FROM users WHERE name = $1 AND removed IS NULL";
+                if work.one(taken, binds![name.as_str()]).await?.is_some() {
+                    return Err(StoreError::Conflict {
+                        subject: "the user's name",
+                        reason: format!("there is a user {name:?} already"),
+                    });
+                }
+                let user = User {
+                    id: UserId::new(),
+                    name,
+                    admin,
+                    created: work.now,
+                    removed: None,
+                };
+                work.batch.add(
+                    "INSERT INTO users (id, name, admin, created) VALUES ($1, $2, $3, $4)",
+                    binds![user.id, user.name.as_str(), user.admin, user.created],
+                );
+                let detail = json!({ "name": user.name, "admin": user.admin });
+                let entry = audit::entry("user.created", format!("user:{}", user.id), detail);
+                audit::append(work, asker, &[entry]).await?;
+                Ok(user)
+            })
+        })
+        .await
     }
 
     /// One user. Users see themselves, admins everybody, the removed ones included.
@@ -33,7 +75,12 @@ impl Store {
     /// # Errors
     /// There is none, for the one who asks.
     pub async fn user(&self, asker: Asker, id: UserId) -> Result<User, StoreError> {
-        todo!()
+        if !asker.may_act_for(id) {
+            return Err(not_found(id));
+        }
+        let sql = "SELECT id, name, admin, created, removed FROM users WHERE id = $1";
+        let row = self.read_one("read a user", sql, binds![id]).await?;
+        User::of(&row.ok_or_else(|| not_found(id))?)
     }
 
     /// Everybody, by name; the removed ones too where `removed` says so.
@@ -41,7 +88,11 @@ impl Store {
     /// # Errors
     /// The one who asks is no admin.
     pub async fn users(&self, asker: Asker, removed: bool) -> Result<Vec<User>, StoreError> {
-        todo!()
+        asker.must_be_admin("list users")?;
+        let sql =
+            "SELECT id, name, admin, created, removed FROM users WHERE removed IS NULL OR $1 = 1 ORDER BY name, id";
+        let rows = self.read("list users", sql, binds![removed]).await?;
+        rows.iter().map(User::of).collect()
     }
 
     /// Removes a user: their tokens and their sessions' tokens open nothing from now on, their sessions stay for admins to see. Audited. The last admin stays.
@@ -49,6 +100,56 @@ impl Store {
     /// # Errors
     /// The one who asks is no admin; there is no such user; it is the last admin.
     pub async fn remove_user(&self, asker: Asker, id: UserId) -> Result<(), StoreError> {
-        todo!()
+        asker.must_be_admin("remove a user")?;
+        self.write("remove a user", move |work| {
+            Box::pin(async move {
+                let sql = "SELECT id, name, admin, created, removed, \
+                           (SELECT COUNT(*) FROM users WHERE admin = 1 AND removed IS NULL) AS admins FROM users WHERE id = $1";
+                let row = work.one(sql, binds![id]).await?.ok_or_else(|| not_found(id))?;
+                let user = User::of(&row)?;
+                if user.removed.is_some() {
+                    return Ok(());
+                }
+                if user.admin && row.integer("admins")? == 1 {
+                    return Err(StoreError::Conflict {
+                        subject: "removing the user",
+                        reason: "this is the last admin: make another one first".to_owned(),
+                    });
+                }
+                work.batch.add("UPDATE users SET removed = $2 WHERE id = $1", binds![id, work.now]);
+                work.batch.add(
+                    "UPDATE tokens SET revoked = $2 WHERE user_id = $1 AND revoked IS NULL",
+                    binds![id, work.now],
+                );
+                work.batch.add(
+                    "UPDATE session_tokens SET revoked = $2 WHERE revoked IS NULL \
+                     AND session_id IN (SELECT id FROM sessions WHERE owner = $1)",
+                    binds![id, work.now],
+                );
+                let entry = audit::entry("user.removed", format!("user:{id}"), json!({ "name": user.name }));
+                audit::append(work, asker, &[entry]).await
+            })
+        })
+        .await
+    }
+}
+
+impl User {
+    /// From a row with all of a user's columns.
+    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id("id")?,
+            name: row.text("name")?,
+            admin: row.integer("admin")? != 0,
+            created: row.time("created")?,
+            removed: row.time_or_none("removed")?,
+        })
+    }
+}
+
+pub(crate) fn not_found(user: UserId) -> StoreError {
+    StoreError::NotFound {
+        kind: "user",
+        id: user.to_string(),
     }
 }

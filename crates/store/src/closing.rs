@@ -1,0 +1,149 @@
+//! What an ending run leaves is made whole: what the model had said, calls without a result, prompts that waited.
+
+use domain::{Author, Block, Event, Message, Role, RunId, RunState, ToolCallId, ToolResult};
+
+use crate::batch::binds;
+use crate::head::{Head, composed};
+use crate::runs::{self, RUN};
+use crate::stored::{self, Columns};
+use crate::writer::Work;
+use crate::{Dialect, End, Run, StoreError};
+
+/// What a call is answered that was cut off.
+const CUT_OFF: &str = "This call was interrupted before its result arrived. It may have taken effect, in whole or in part: \
+                       look at the state of things before you do it again.";
+
+/// The answer of a call that was cut off.
+pub(crate) fn cut_off(call: ToolCallId) -> ToolResult {
+    ToolResult::error(call, CUT_OFF)
+}
+
+/// Ends a run, with everything that it leaves. Gives the run that is to be taken next, where prompts that waited made one.
+pub(crate) async fn close(
+    work: &mut Work,
+    head: &mut Head,
+    run: &Run,
+    end: &End,
+    dialect: Option<&Dialect>,
+) -> Result<Option<RunId>, StoreError> {
+    let begun = run.state != RunState::Queued;
+    if begun {
+        keep_what_was_said(work, head, run.id, dialect)?;
+        answer_open_calls(work, head, dialect)?;
+    }
+    work.batch.add(
+        "UPDATE runs SET state = $2, ended = $3, reason = $4, code = $5, holder = NULL, lease_until = 0 WHERE id = $1",
+        binds![
+            run.id,
+            end.state.as_str(),
+            work.now,
+            end.reason.clone(),
+            end.code.clone()
+        ],
+    );
+    head.event(
+        &mut work.batch,
+        work.now,
+        Event::Run {
+            run: run.id,
+            epoch: run.epoch,
+            state: end.state,
+            delivery: None,
+            reason: end.reason.clone(),
+            code: end.code.clone(),
+        },
+    )?;
+    let prompts = take_waiting(work, head, Some(run.id)).await?;
+    // A prompt that was stopped before its run began, while another is at work, is withdrawn: it would part that one's calls from their results.
+    let withdrawn = !begun && end.state != RunState::Interrupted && head.open_runs > 1;
+    head.open_runs -= 1;
+    if prompts.is_empty() || withdrawn {
+        return Ok(None);
+    }
+    for message in prompts {
+        head.message(&mut work.batch, work.now, message, dialect)?;
+    }
+    if !begun || !matches!(end.state, RunState::Done | RunState::Failed) {
+        return Ok(None);
+    }
+    let next = RunId::new();
+    runs::insert(work, head, next, run.delivery, &run.settings)?;
+    Ok(Some(next))
+}
+
+/// The open message, as far as it came, becomes an interrupted one.
+fn keep_what_was_said(
+    work: &mut Work,
+    head: &mut Head,
+    run: RunId,
+    dialect: Option<&Dialect>,
+) -> Result<(), StoreError> {
+    let Some((turn, open)) = head.open.take_if(|(_, open)| open.run == run) else {
+        return Ok(());
+    };
+    forget_open(work, turn);
+    if open.text.is_empty() {
+        return Ok(());
+    }
+    let message = Message {
+        id: open.message,
+        interrupted: true,
+        ..composed(
+            Author::Model { name: open.model },
+            Role::Assistant,
+            vec![Block::Text { text: open.text }],
+            work.now,
+        )
+    };
+    head.message(&mut work.batch, work.now, message, dialect)
+}
+
+/// The open message of a turn is no more.
+pub(crate) fn forget_open(work: &mut Work, turn: domain::TurnId) {
+    work.batch
+        .add("DELETE FROM open_messages WHERE turn_id = $1", binds![turn]);
+}
+
+fn answer_open_calls(work: &mut Work, head: &mut Head, dialect: Option<&Dialect>) -> Result<(), StoreError> {
+    if head.open_calls.is_empty() {
+        return Ok(());
+    }
+    let results = head.open_calls.iter().cloned().map(cut_off).map(Block::ToolResult);
+    let message = composed(Author::ControlPlane, Role::User, results.collect(), work.now);
+    head.message(&mut work.batch, work.now, message, dialect)
+}
+
+/// The prompts that wait (for one run, or in the whole session), in order; they wait no more.
+pub(crate) async fn take_waiting(
+    work: &mut Work,
+    head: &mut Head,
+    run: Option<RunId>,
+) -> Result<Vec<Message>, StoreError> {
+    if head.waiting == 0 {
+        return Ok(Vec::new());
+    }
+    let rows = work
+        .all(
+            "SELECT number, body FROM waiting WHERE session_id = $1 AND ($2 IS NULL OR run_id = $2) ORDER BY number",
+            binds![head.session, run],
+        )
+        .await?;
+    let mut messages = Vec::with_capacity(rows.len());
+    for row in &rows {
+        messages.push(stored::read("message", &row.blob("body")?)?);
+        work.batch
+            .add("DELETE FROM waiting WHERE number = $1", binds![row.integer("number")?]);
+    }
+    head.waiting -= rows.len() as i64;
+    Ok(messages)
+}
+
+/// The session's runs that have not ended, oldest first.
+pub(crate) async fn open_runs(work: &mut Work, head: &Head) -> Result<Vec<Run>, StoreError> {
+    if head.open_runs == 0 {
+        return Ok(Vec::new());
+    }
+    let sql = format!("SELECT {RUN} FROM runs r WHERE r.session_id = $1 AND r.ended IS NULL ORDER BY r.id");
+    let rows = work.all(sql, binds![head.session]).await?;
+    rows.iter().map(Run::of).collect()
+}

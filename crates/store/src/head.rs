@@ -1,0 +1,288 @@
+//! A session's head: the counters and the chain that every write to a session moves on.
+
+use domain::{
+    Author, Block, Epoch, Event, EventNumber, Message, MessageId, NumberedEvent, ResultPart, Role, RunId, SessionId,
+    ToolCallId, ToolResult, TurnId, UserId,
+};
+use sqlx::sqlite::SqliteRow;
+
+use crate::batch::{Batch, binds};
+use crate::stored::{self, Columns};
+use crate::writer::Work;
+use crate::{Dialect, Hash, OpenMessage, StoreError, chain};
+
+/// What a job reads of a session before it writes to it.
+pub(crate) const HEAD: &str = "s.id AS session_id, s.owner AS owner, s.epoch AS session_epoch, s.messages, s.events, \
+     s.hash, s.open_calls, s.archived, s.run_id AS last_run, \
+     (SELECT COUNT(*) FROM waiting w WHERE w.session_id = s.id) AS waiting, \
+     (SELECT COUNT(*) FROM runs x WHERE x.session_id = s.id AND x.ended IS NULL) AS open_runs, \
+     o.turn_id AS o_turn, o.run_id AS o_run, o.message_id AS o_message, o.model AS o_model, o.said, o.thought";
+
+/// Where [`HEAD`] comes from, `s` being the sessions.
+pub(crate) const OPEN: &str = "LEFT JOIN open_messages o ON o.session_id = s.id";
+
+/// A session's head, and what a job adds to the session.
+pub(crate) struct Head {
+    pub(crate) session: SessionId,
+    pub(crate) owner: UserId,
+    pub(crate) epoch: Epoch,
+    pub(crate) messages: i64,
+    pub(crate) events: EventNumber,
+    hash: Hash,
+    /// Calls of the last message that have no result.
+    pub(crate) open_calls: Vec<ToolCallId>,
+    pub(crate) last_run: Option<RunId>,
+    /// Prompts that wait.
+    pub(crate) waiting: i64,
+    /// Runs that have not ended.
+    pub(crate) open_runs: i64,
+    pub(crate) open: Option<(TurnId, OpenMessage)>,
+    pub(crate) archived: bool,
+    written: Vec<NumberedEvent>,
+}
+
+impl Head {
+    /// Of a session that is made now.
+    pub(crate) fn new(session: SessionId, owner: UserId) -> Self {
+        Self {
+            session,
+            owner,
+            epoch: Epoch(0),
+            messages: 0,
+            events: 0,
+            hash: Hash::default(),
+            open_calls: Vec::new(),
+            last_run: None,
+            waiting: 0,
+            open_runs: 0,
+            open: None,
+            archived: false,
+            written: Vec::new(),
+        }
+    }
+
+    /// From a row with [`HEAD`].
+    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        let open = match row.id_or_none("o_turn")? {
+            None => None,
+            Some(turn) => Some((
+                turn,
+                OpenMessage {
+                    message: row.id("o_message")?,
+                    run: row.id("o_run")?,
+                    model: row.text("o_model")?,
+                    text: row.text("said")?,
+                    thinking: row.text("thought")?,
+                },
+            )),
+        };
+        let calls = row.text("open_calls")?;
+        let open_calls = if calls.is_empty() {
+            Vec::new()
+        } else {
+            serde_json::from_str(&calls).map_err(|source| stored::corrupt("list of calls", source))?
+        };
+        Ok(Self {
+            session: row.id("session_id")?,
+            owner: row.id("owner")?,
+            epoch: Epoch(row.integer("session_epoch")?),
+            messages: row.integer("messages")?,
+            events: row.integer("events")?,
+            hash: row.hash("hash")?,
+            open_calls,
+            last_run: row.id_or_none("last_run")?,
+            waiting: row.integer("waiting")?,
+            open_runs: row.integer("open_runs")?,
+            open,
+            archived: row.integer_or_none("archived")?.is_some(),
+            written: Vec::new(),
+        })
+    }
+
+    /// Reads one by its session's id.
+    pub(crate) async fn read(work: &mut Work, session: SessionId) -> Result<Self, StoreError> {
+        let sql = format!("SELECT {HEAD} FROM sessions s {OPEN} WHERE s.id = $1");
+        match work.one(sql, binds![session]).await? {
+            Some(row) => Self::of(&row),
+            None => Err(not_found(session)),
+        }
+    }
+
+    /// Appends a message to the history and tells watchers; first of the tools whose results it brings, that they have ended.
+    pub(crate) fn message(
+        &mut self,
+        batch: &mut Batch,
+        now: domain::Timestamp,
+        message: Message,
+        dialect: Option<&Dialect>,
+    ) -> Result<(), StoreError> {
+        for result in message.blocks.iter().filter_map(result_of) {
+            self.event(batch, now, ended(result))?;
+        }
+        self.messages += 1;
+        let body = stored::write("message", &message)?;
+        let body_digest = chain::digest(&body);
+        let (name, ready) = dialect.map_or(("", Vec::new()), |dialect| (&*dialect.name, (dialect.render)(&message)));
+        let ready_digest = chain::digest(&ready);
+        self.hash = message_link(
+            self.hash,
+            self.messages,
+            message.id,
+            message.role,
+            body_digest,
+            name,
+            ready_digest,
+        );
+        batch.add(
+            "INSERT INTO messages (session_id, position, id, role, body, body_digest, dialect, ready, ready_digest, hash) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            binds![
+                self.session,
+                self.messages,
+                message.id,
+                role_word(message.role),
+                body,
+                body_digest,
+                name,
+                ready,
+                ready_digest,
+                self.hash
+            ],
+        );
+        self.open_calls = match message.role {
+            Role::User => Vec::new(),
+            Role::Assistant => calls_of(&message),
+        };
+        self.events += 1;
+        batch.add(
+            "INSERT INTO events (session_id, number, at, message) VALUES ($1, $2, $3, $4)",
+            binds![self.session, self.events, now, self.messages],
+        );
+        self.written.push(NumberedEvent {
+            number: self.events,
+            at: now,
+            event: Event::Message { message },
+        });
+        Ok(())
+    }
+
+    /// Stores an event.
+    pub(crate) fn event(&mut self, batch: &mut Batch, now: domain::Timestamp, event: Event) -> Result<(), StoreError> {
+        self.events += 1;
+        batch.add(
+            "INSERT INTO events (session_id, number, at, body) VALUES ($1, $2, $3, $4)",
+            binds![self.session, self.events, now, stored::write("event", &event)?],
+        );
+        self.written.push(NumberedEvent {
+            number: self.events,
+            at: now,
+            event,
+        });
+        Ok(())
+    }
+
+    /// Writes the head itself, and gives what watchers see.
+    pub(crate) fn finish(self, work: &mut Work) -> Result<Vec<NumberedEvent>, StoreError> {
+        let calls = if self.open_calls.is_empty() {
+            String::new()
+        } else {
+            serde_json::to_string(&self.open_calls).map_err(|source| stored::corrupt("list of calls", source))?
+        };
+        work.batch.add(
+            "UPDATE sessions SET epoch = $2, messages = $3, events = $4, hash = $5, open_calls = $6, run_id = $7 \
+             WHERE id = $1",
+            binds![
+                self.session,
+                self.epoch.0,
+                self.messages,
+                self.events,
+                self.hash,
+                calls,
+                self.last_run
+            ],
+        );
+        if !self.written.is_empty() {
+            work.told.push((self.session, self.events));
+        }
+        Ok(self.written)
+    }
+}
+
+/// The link of a message; everything that is stored of it counts.
+pub(crate) fn message_link(
+    before: Hash,
+    position: i64,
+    id: MessageId,
+    role: Role,
+    body: Hash,
+    dialect: &str,
+    ready: Hash,
+) -> Hash {
+    let id = id.to_string();
+    chain::link(
+        before,
+        position,
+        &[
+            id.as_bytes(),
+            role_word(role).as_bytes(),
+            &body.0,
+            dialect.as_bytes(),
+            &ready.0,
+        ],
+    )
+}
+
+pub(crate) const fn role_word(role: Role) -> &'static str {
+    match role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+    }
+}
+
+fn calls_of(message: &Message) -> Vec<ToolCallId> {
+    let calls = message.blocks.iter().filter_map(|block| match block {
+        Block::ToolUse(call) => Some(call.id.clone()),
+        _ => None,
+    });
+    calls.collect()
+}
+
+fn result_of(block: &Block) -> Option<&ToolResult> {
+    match block {
+        Block::ToolResult(result) => Some(result),
+        _ => None,
+    }
+}
+
+/// The event of a tool that has ended, with the first line of what it said.
+fn ended(result: &ToolResult) -> Event {
+    const LONGEST: usize = 200;
+    let words = result.content.iter().find_map(|part| match part {
+        ResultPart::Text { text } => text.lines().map(str::trim).find(|line| !line.is_empty()),
+        ResultPart::Image(_) => Some("an image"),
+    });
+    Event::ToolEnded {
+        call: result.id.clone(),
+        is_error: result.is_error,
+        summary: words.unwrap_or_default().chars().take(LONGEST).collect(),
+    }
+}
+
+/// A message that Belljar or a sandbox adds to a history.
+pub(crate) fn composed(author: Author, role: Role, blocks: Vec<Block>, now: domain::Timestamp) -> Message {
+    Message {
+        id: MessageId::new(),
+        role,
+        author,
+        blocks,
+        interrupted: false,
+        at: now,
+    }
+}
+
+pub(crate) fn not_found(session: SessionId) -> StoreError {
+    StoreError::NotFound {
+        kind: "session",
+        id: session.to_string(),
+    }
+}

@@ -1,0 +1,93 @@
+//! Schemas go forward only, after a copy; a newer one is refused.
+
+use std::path::{Path, PathBuf};
+
+use domain::Timestamp;
+use sqlx::Row;
+use sqlx::sqlite::SqliteConnection;
+
+use crate::StoreError;
+use crate::backup::copy_to;
+use crate::batch::{execute, rows};
+use crate::error::database;
+use crate::open::{beside, not_a_store};
+
+/// What each schema adds to the one before; the first makes schema 1.
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_begin.sql")];
+
+/// Says in the file's header that it is ours (`BELJ`).
+pub(crate) const APPLICATION: i64 = 0x4245_4C4A;
+
+/// The schema that this build writes.
+pub(crate) const SCHEMA: i64 = MIGRATIONS.len() as i64;
+
+/// What a file says of itself.
+pub(crate) async fn schema_of(connection: &mut SqliteConnection, path: &Path) -> Result<i64, StoreError> {
+    let application = pragma(connection, path, "PRAGMA application_id").await?;
+    let schema = pragma(connection, path, "PRAGMA user_version").await?;
+    let tables = pragma(connection, path, "SELECT COUNT(*) FROM sqlite_master").await?;
+    if application != APPLICATION && tables > 0 {
+        return Err(StoreError::NotAStore {
+            path: path.to_owned(),
+            reason: "it is a database of another program".to_owned(),
+        });
+    }
+    if schema > SCHEMA {
+        return Err(StoreError::NewerSchema {
+            path: path.to_owned(),
+            found: schema,
+            known: SCHEMA,
+        });
+    }
+    Ok(if tables == 0 { 0 } else { schema })
+}
+
+async fn pragma(connection: &mut SqliteConnection, path: &Path, sql: &str) -> Result<i64, StoreError> {
+    let found = rows(connection, sql, Vec::new())
+        .await
+        .map_err(|source| not_a_store(path, source))?;
+    Ok(found.first().and_then(|row| row.try_get(0).ok()).unwrap_or(0))
+}
+
+/// Brings the file to this build's schema.
+pub(crate) async fn check_and_run(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    run(connection, path, now, MIGRATIONS).await
+}
+
+async fn run(
+    connection: &mut SqliteConnection,
+    path: &Path,
+    now: Timestamp,
+    migrations: &[&str],
+) -> Result<(), StoreError> {
+    let found = schema_of(connection, path).await?;
+    let wanted = migrations.len() as i64;
+    if found == wanted {
+        return Ok(());
+    }
+    if found > 0 {
+        let copy = before(path, found, now);
+        copy_to(connection, &copy).await?;
+        tracing::info!(copy = %copy.display(), from = found, to = wanted, "the store is migrated; a copy of it was made");
+    }
+    for (schema, migration) in (1_i64..).zip(migrations).skip(usize::try_from(found).unwrap_or(0)) {
+        let sql = format!(
+            "BEGIN IMMEDIATE;\n{migration}\nPRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {schema};\nCOMMIT"
+        );
+        if let Err(source) = execute(connection, sql, Vec::new()).await {
+            // It fails where the database has rolled back by itself, which is as well.
+            let _ = execute(connection, "ROLLBACK".to_owned(), Vec::new()).await;
+            return Err(database("migrate the store", source));
+        }
+    }
+    Ok(())
+}
+
+/// Where the copy of a store goes that is about to be migrated.
+fn before(path: &Path, schema: i64, now: Timestamp) -> PathBuf {
+    beside(path, &format!(".schema-{schema}-{}", now.0))
+}
