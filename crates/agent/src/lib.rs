@@ -7,9 +7,11 @@
 //! it stood.
 
 mod cut;
+mod definitions;
 mod run;
 mod seams;
 
 pub use cut::{cut_middle, cut_result};
-pub use run::{LoopEnd, Start, run_loop};
+pub use definitions::{definitions, system_prompt};
+pub use run::{LoopEnd, run_loop};
 pub use seams::{Gateway, GatewayError, Hands};

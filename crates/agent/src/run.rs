@@ -3,27 +3,14 @@
 use std::future::Future;
 use std::pin::pin;
 
-use domain::{Epoch, RunId, RunLimits, ToolCall, ToolResult};
+use domain::{ToolCall, ToolResult};
 use futures::future::{Either, join_all, select};
-use protocol::{StopReason, ToolChoice, TurnReply, TurnRequest};
+use protocol::{Start, StopReason, ToolChoice, TurnReply, TurnRequest};
 
 use crate::{Gateway, GatewayError, Hands, cut_result};
 
 #[cfg(test)]
 mod tests;
-
-/// Where a loop begins.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Start {
-    /// The run.
-    pub run: RunId,
-    /// The hold on its session.
-    pub epoch: Epoch,
-    /// The first turn to ask for: 1, or where a lost loop stood.
-    pub turn: u32,
-    /// The tools that may be used, by name.
-    pub tools: Vec<String>,
-}
 
 /// Why a loop ended.
 #[derive(Debug)]
@@ -58,17 +45,16 @@ impl LoopEnd {
 pub async fn run_loop(
     gateway: &impl Gateway,
     hands: &impl Hands,
-    start: Start,
-    limits: &RunLimits,
+    start: &Start,
     cancel: impl Future<Output = ()> + Send,
 ) -> LoopEnd {
-    match select(pin!(cancel), pin!(turns(gateway, hands, start, limits))).await {
+    match select(pin!(cancel), pin!(turns(gateway, hands, start))).await {
         Either::Left(((), _)) => LoopEnd::Cancelled,
         Either::Right((end, _)) => end,
     }
 }
 
-async fn turns(gateway: &impl Gateway, hands: &impl Hands, start: Start, limits: &RunLimits) -> LoopEnd {
+async fn turns(gateway: &impl Gateway, hands: &impl Hands, start: &Start) -> LoopEnd {
     let mut request = TurnRequest {
         run: start.run,
         epoch: start.epoch,
@@ -84,10 +70,10 @@ async fn turns(gateway: &impl Gateway, hands: &impl Hands, start: Start, limits:
         if reply.calls.is_empty() && reply.stop != StopReason::Pause {
             return LoopEnd::Finished;
         }
-        if request.turn >= limits.steps {
+        if request.turn >= start.limits.steps {
             return LoopEnd::StepLimit;
         }
-        request.results = join_all(reply.calls.iter().map(|call| answer(hands, call, &start.tools, limits))).await;
+        request.results = join_all(reply.calls.iter().map(|call| answer(hands, call, start))).await;
         request.turn += 1;
     }
 }
@@ -108,14 +94,14 @@ async fn ask(gateway: &impl Gateway, request: &TurnRequest) -> Result<TurnReply,
     }
 }
 
-async fn answer(hands: &impl Hands, call: &ToolCall, tools: &[String], limits: &RunLimits) -> ToolResult {
-    let mut result = match reject(call, tools) {
+async fn answer(hands: &impl Hands, call: &ToolCall, start: &Start) -> ToolResult {
+    let mut result = match reject(call, &start.tools) {
         Some(reason) => ToolResult::error(call.id.clone(), reason),
-        None => hands.use_tool(call, limits).await,
+        None => hands.use_tool(call, &start.limits).await,
     };
     // Whatever the hands called it: the model knows the call by its own name.
     result.id.clone_from(&call.id);
-    cut_result(&mut result, limits.output_bytes);
+    cut_result(&mut result, start.limits.output_bytes);
     result
 }
 

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
-use domain::{MessageId, ResultPart, ToolCallId};
+use domain::{Epoch, MessageId, ResultPart, RunId, RunLimits, ToolCallId};
 use futures::executor::block_on;
 use futures::future::poll_fn;
 use protocol::{Refusal, RefusalCode};
@@ -88,12 +88,13 @@ impl Hands for Never {
     }
 }
 
-fn start() -> Start {
+fn start(limits: RunLimits) -> Start {
     Start {
         run: RunId::new(),
         epoch: Epoch(1),
         turn: 1,
         tools: vec!["read".into(), "exec".into()],
+        limits,
     }
 }
 
@@ -122,7 +123,7 @@ fn unavailable() -> GatewayError {
 }
 
 fn run(gateway: &Script, hands: &impl Hands, limits: &RunLimits) -> LoopEnd {
-    block_on(run_loop(gateway, hands, start(), limits, pending()))
+    block_on(run_loop(gateway, hands, &start(*limits), pending()))
 }
 
 fn words(result: &ToolResult) -> &str {
@@ -239,7 +240,7 @@ fn a_cancelled_loop_drops_the_calls_under_way() {
         context.waker().wake_by_ref();
         Poll::Pending
     });
-    let end = block_on(run_loop(&gateway, &hands, start(), &RunLimits::default(), cancel));
+    let end = block_on(run_loop(&gateway, &hands, &start(RunLimits::default()), cancel));
     assert!(matches!(end, LoopEnd::Cancelled));
     assert_eq!(hands.dropped.load(Ordering::SeqCst), 2);
 }
@@ -247,7 +248,7 @@ fn a_cancelled_loop_drops_the_calls_under_way() {
 #[test]
 fn a_loop_told_to_stop_beforehand_asks_nothing() {
     let gateway = Script::new([]);
-    let end = block_on(run_loop(&gateway, &Never, start(), &RunLimits::default(), ready(())));
+    let end = block_on(run_loop(&gateway, &Never, &start(RunLimits::default()), ready(())));
     assert!(matches!(end, LoopEnd::Cancelled));
     assert!(gateway.asked().is_empty());
 }

@@ -1,0 +1,9 @@
+//! What doors ask for beside prompts and watching: thin, since the store and the sandboxes decide.
+
+mod files;
+mod people;
+mod sandboxes;
+mod sessions;
+
+pub use files::FileStream;
+pub use sandboxes::{Health, SandboxEntry};

@@ -1,0 +1,146 @@
+//! Users, their tokens, what they spent, who did what.
+
+use domain::{Timestamp, TokenId, UserId};
+use secret::Secret;
+use store::{
+    Asker, AuditRecord, AuditVerdict, By, Identity, LedgerEntry, NewToken, Token, UsageFilter, UsageSum, User,
+};
+
+use crate::{Control, ControlError};
+
+impl Control {
+    /// Whose token this is.
+    ///
+    /// # Errors
+    /// [`ControlError::Unauthorized`] where it opens nothing.
+    pub async fn authenticate(&self, token: &Secret) -> Result<Identity, ControlError> {
+        Ok(self.0.store.check_token(token.expose()).await?)
+    }
+
+    /// The first admin and a token of theirs, where there is no user yet: the start of a new installation.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn first_admin(&self, name: &str) -> Result<Option<NewToken>, ControlError> {
+        let store = &self.0.store;
+        if !store.users(Asker::System, true).await?.is_empty() {
+            return Ok(None);
+        }
+        let user = store.create_user(Asker::System, name, true).await?;
+        Ok(Some(store.create_token(Asker::System, user.id, "first", None).await?))
+    }
+
+    /// Adds a user.
+    ///
+    /// # Errors
+    /// The one who asks is no admin; the name is no name, or taken.
+    pub async fn create_user(&self, asker: Asker, name: &str, admin: bool) -> Result<User, ControlError> {
+        Ok(self.0.store.create_user(asker, name, admin).await?)
+    }
+
+    /// One user.
+    ///
+    /// # Errors
+    /// There is none, for the one who asks.
+    pub async fn user(&self, asker: Asker, user: UserId) -> Result<User, ControlError> {
+        Ok(self.0.store.user(asker, user).await?)
+    }
+
+    /// Everybody.
+    ///
+    /// # Errors
+    /// The one who asks is no admin.
+    pub async fn users(&self, asker: Asker) -> Result<Vec<User>, ControlError> {
+        Ok(self.0.store.users(asker, false).await?)
+    }
+
+    /// Removes a user; their tokens and those of their sessions open nothing from now on.
+    ///
+    /// # Errors
+    /// The one who asks is no admin; there is no such user; it is the last admin.
+    pub async fn remove_user(&self, asker: Asker, user: UserId) -> Result<(), ControlError> {
+        self.0.store.remove_user(asker, user).await?;
+        self.doubt_tokens();
+        for live in self.0.lives.all() {
+            if live.owner == user {
+                self.cancel(Asker::System, live.session, "its user was removed").await?;
+                self.unhouse(&live, None, "removed", Some("its user was removed")).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a token for a user.
+    ///
+    /// # Errors
+    /// The user does not exist for the one who asks; it would live longer than its maker's.
+    pub async fn create_token(
+        &self,
+        asker: Asker,
+        user: UserId,
+        label: &str,
+        expires: Option<Timestamp>,
+    ) -> Result<NewToken, ControlError> {
+        Ok(self.0.store.create_token(asker, user, label, expires).await?)
+    }
+
+    /// A user's tokens.
+    ///
+    /// # Errors
+    /// The user does not exist for the one who asks.
+    pub async fn tokens(&self, asker: Asker, user: UserId) -> Result<Vec<Token>, ControlError> {
+        Ok(self.0.store.tokens(asker, user).await?)
+    }
+
+    /// Ends a token at once.
+    ///
+    /// # Errors
+    /// There is none, for the one who asks.
+    pub async fn revoke_token(&self, asker: Asker, token: TokenId) -> Result<(), ControlError> {
+        Ok(self.0.store.revoke_token(asker, token).await?)
+    }
+
+    /// Sums of what was spent.
+    ///
+    /// # Errors
+    /// The filter names what does not exist for the one who asks.
+    pub async fn usage(&self, asker: Asker, filter: UsageFilter, by: By) -> Result<Vec<UsageSum>, ControlError> {
+        Ok(self.0.store.usage(asker, filter, by).await?)
+    }
+
+    /// What was spent, call by call, after entry `after`.
+    ///
+    /// # Errors
+    /// The filter names what does not exist for the one who asks.
+    pub async fn ledger(
+        &self,
+        asker: Asker,
+        filter: UsageFilter,
+        after: i64,
+        limit: u32,
+    ) -> Result<Vec<LedgerEntry>, ControlError> {
+        Ok(self.0.store.ledger(asker, filter, after, limit).await?)
+    }
+
+    /// The audit log after entry `after`; or its newest entries before that one, newest first.
+    ///
+    /// # Errors
+    /// The one who asks is no admin.
+    pub async fn audit(
+        &self,
+        asker: Asker,
+        after: i64,
+        newest: bool,
+        limit: u32,
+    ) -> Result<Vec<AuditRecord>, ControlError> {
+        Ok(self.0.store.audit_page(asker, after, newest, limit).await?)
+    }
+
+    /// Whether the audit log is what was written.
+    ///
+    /// # Errors
+    /// The one who asks is no admin.
+    pub async fn verify_audit(&self, asker: Asker) -> Result<AuditVerdict, ControlError> {
+        Ok(self.0.store.verify_audit(asker).await?)
+    }
+}

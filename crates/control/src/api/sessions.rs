@@ -1,0 +1,103 @@
+//! Sessions, their runs and what was said in them.
+
+use domain::{EventNumber, NumberedEvent, RunId, SessionId};
+use store::{Asker, Cursor, Page, Positioned, Run, Session, SessionFilter, Spend};
+
+use crate::{Control, ControlError};
+
+impl Control {
+    /// One session.
+    ///
+    /// # Errors
+    /// There is none, for the one who asks.
+    pub async fn session(&self, asker: Asker, session: SessionId) -> Result<Session, ControlError> {
+        Ok(self.0.store.session(asker, session).await?)
+    }
+
+    /// A page of sessions, last prompted first.
+    ///
+    /// # Errors
+    /// The filter names another user, and the one who asks is no admin.
+    pub async fn sessions(
+        &self,
+        asker: Asker,
+        filter: SessionFilter,
+        after: Option<Cursor>,
+        limit: u32,
+    ) -> Result<Page, ControlError> {
+        Ok(self.0.store.sessions(asker, filter, after, limit).await?)
+    }
+
+    /// Puts a session away: what is under way stops, its tokens open nothing, its sandbox goes; its files and what was said
+    /// are kept, and a prompt brings it back.
+    ///
+    /// # Errors
+    /// There is none, for the one who asks.
+    pub async fn archive(&self, asker: Asker, session: SessionId) -> Result<(), ControlError> {
+        let live = self.live(asker, session).await?;
+        while self.cancel(asker, session, "the session was archived").await?.is_some() {}
+        self.0.store.archive_session(asker, session).await?;
+        self.doubt_tokens();
+        self.unhouse(&live, None, "removed", Some("the session was archived"))
+            .await;
+        Ok(())
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// There is none, for the one who asks.
+    pub async fn run(&self, asker: Asker, run: RunId) -> Result<Run, ControlError> {
+        Ok(self.0.store.run(asker, run).await?)
+    }
+
+    /// A session's runs, newest first, those before `before`.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks.
+    pub async fn runs(
+        &self,
+        asker: Asker,
+        session: SessionId,
+        before: Option<RunId>,
+        limit: u32,
+    ) -> Result<Vec<Run>, ControlError> {
+        Ok(self.0.store.runs(asker, session, before, limit).await?)
+    }
+
+    /// What was said, after message `after`.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks.
+    pub async fn messages(
+        &self,
+        asker: Asker,
+        session: SessionId,
+        after: i64,
+        limit: u32,
+    ) -> Result<Vec<Positioned>, ControlError> {
+        Ok(self.0.store.messages(asker, session, after, limit).await?)
+    }
+
+    /// The events after `after`, as they are stored; [`Control::watch`] goes on from there.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks.
+    pub async fn events(
+        &self,
+        asker: Asker,
+        session: SessionId,
+        after: EventNumber,
+        limit: u32,
+    ) -> Result<Vec<NumberedEvent>, ControlError> {
+        Ok(self.0.store.events(asker, session, after, limit).await?.events)
+    }
+
+    /// What a session has spent, and what its calls under way may still cost.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks.
+    pub async fn session_spend(&self, asker: Asker, session: SessionId) -> Result<Spend, ControlError> {
+        Ok(self.0.store.session_spend(asker, session).await?)
+    }
+}

@@ -1,0 +1,214 @@
+//! When the window fills, a summary takes the place of the older messages in what a model is sent. The originals stay in
+//! the store, a call is never parted from its result, and what is sent afterwards begins the same way each time.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp};
+use lifecycle::Stop;
+use llm::{StreamEvent, request_body};
+use protocol::ToolChoice;
+use providers::{Model, ModelError};
+use store::{Asker, Charge, NewCompaction, OverCap, StoreError};
+
+use crate::Control;
+use crate::error::chain;
+use crate::history::Line;
+use crate::live::{Active, Live};
+use crate::money;
+use crate::turns::{capped, head};
+
+/// The most that a summary may say.
+const SUMMARY_TOKENS: u64 = 4_096;
+
+const ASKED: &str = "The conversation is about to exceed what you can be shown at once. Write a summary that takes the \
+    place of everything above: what the user wants, in their own words where these matter; what was decided and why; what \
+    was done, with the names of files, commands and figures that are needed to go on; what is still open, and the next \
+    step. Write only the summary.";
+
+const INTRODUCED: &str = "What follows is a summary of this conversation up to here; the messages themselves are stored \
+    and no longer shown.\n\n";
+
+/// What came of shortening a history.
+pub(crate) enum Compacted {
+    Shorter,
+    Stale,
+    OverCap(OverCap),
+    Failed(String),
+}
+
+/// Where the older part of a history ends: what follows keeps at most `keep` likely tokens, and begins with no result of a
+/// call that was left behind. None where there is nothing to gain.
+fn boundary(lines: &[Line], keep: u64) -> Option<usize> {
+    let mut kept = 0_u64;
+    let mut end = lines.len();
+    while end > 0 {
+        kept = kept.saturating_add(lines[end - 1].likely());
+        if kept > keep && end < lines.len() {
+            break;
+        }
+        end -= 1;
+    }
+    // Too little is left behind by a boundary that is too early: look on towards the end.
+    let whole = |end: &usize| !lines[*end - 1].calls;
+    (end.max(1)..lines.len())
+        .find(whole)
+        .filter(|end| *end > 1 || lines[0].position > 0 && lines.len() > 2)
+}
+
+impl Control {
+    /// Has the model sum up the older part of the history.
+    pub(crate) async fn compact(&self, live: &Live, active: &Active, cut: &Stop, model: &Arc<Model>) -> Compacted {
+        let output = SUMMARY_TOKENS.min(model.max_output);
+        let choice = ToolChoice::None;
+        let head = head(&self.0.config, model, &choice, output);
+        let (older, through, bound, likely) = {
+            let mut writing = live.writing.lock().await;
+            let history = match self.history(live, &mut writing, model).await {
+                Ok(history) => history,
+                Err(error) => return Compacted::Failed(error.to_string()),
+            };
+            let lines = history.lines();
+            let Some(end) = boundary(lines, model.window / 4) else {
+                return Compacted::Failed(
+                    "the last message alone does not fit the model's window: ask for less at once".to_owned(),
+                );
+            };
+            let older: Vec<Bytes> = lines[..end].iter().map(|line| line.bytes.clone()).collect();
+            (
+                older,
+                lines[end - 1].position,
+                history.bound(&head),
+                history.likely(&head),
+            )
+        };
+        let reserve = match &model.price {
+            Some(price) if capped(&self.0.config) => money::worst(price, bound, output),
+            _ => Money::ZERO,
+        };
+        let version = money::version(model.price.as_ref());
+        let reserved = self
+            .0
+            .store
+            .reserve(
+                Asker::System,
+                active.run,
+                active.epoch,
+                &model.name,
+                &version,
+                reserve,
+                self.0.config.caps,
+            )
+            .await;
+        let reserved = match reserved {
+            Ok(reserved) => reserved,
+            Err(StoreError::OverCap(over)) => return Compacted::OverCap(over),
+            Err(StoreError::Stale { .. }) => return Compacted::Stale,
+            Err(error) => return Compacted::Failed(chain(&error)),
+        };
+        let asked = self.0.providers.encode(model, &message(ASKED.to_owned()));
+        let body = request_body(
+            model.format,
+            &head,
+            older.iter().map(Bytes::as_ref).chain([asked.as_ref()]),
+        );
+        let (summary, charge) = self.summary(model, body, likely, cut).await;
+        {
+            let mut writing = live.writing.lock().await;
+            match self
+                .0
+                .store
+                .settle(Asker::System, reserved.id, charge.into_iter().collect())
+                .await
+            {
+                Ok(events) => live.note(&mut writing, events),
+                Err(error) => tracing::error!(run = %active.run, error = chain(&error), "could not settle a summary"),
+            }
+        }
+        self.0.freed.notify_waiters();
+        let summary = match summary {
+            Ok(summary) => summary,
+            Err(refused) => return refused,
+        };
+        let compaction = NewCompaction {
+            run: active.run,
+            epoch: active.epoch,
+            through,
+            summary: message(format!("{INTRODUCED}{summary}")),
+        };
+        let mut writing = live.writing.lock().await;
+        match self.0.store.compact(Asker::System, compaction).await {
+            Ok(events) => {
+                live.note(&mut writing, events);
+                writing.history = None;
+                Compacted::Shorter
+            }
+            Err(StoreError::Stale { .. }) => Compacted::Stale,
+            Err(error) => Compacted::Failed(chain(&error)),
+        }
+    }
+
+    /// Asks for the summary. What it cost is charged, whatever came of it.
+    async fn summary(
+        &self,
+        model: &Arc<Model>,
+        body: Bytes,
+        likely: u64,
+        cut: &Stop,
+    ) -> (Result<String, Compacted>, Option<Charge>) {
+        let mut text = String::new();
+        let asked = async {
+            let mut stream = self
+                .0
+                .providers
+                .stream(model, body, |_| {})
+                .await
+                .map_err(|error| (error, None))?;
+            loop {
+                let said = tokio::select! {
+                    biased;
+                    () = cut.cancelled() => return Ok((stream.partial(), true)),
+                    said = stream.next() => said,
+                };
+                match said {
+                    Ok(Some(StreamEvent::Text(words))) => text.push_str(&words),
+                    Ok(Some(StreamEvent::Done(reply))) => return Ok((reply, false)),
+                    Ok(Some(_)) => {}
+                    Ok(None) => return Ok((stream.partial(), false)),
+                    Err(error) => return Err::<_, (ModelError, _)>((error, Some(stream.partial()))),
+                }
+            }
+        };
+        match asked.await {
+            Ok((reply, cut)) => {
+                let charge = money::charge(model, &reply, likely);
+                let outcome = if cut {
+                    Err(Compacted::Stale)
+                } else if text.trim().is_empty() {
+                    Err(Compacted::Failed(
+                        "the window is full, and the model gave no summary".to_owned(),
+                    ))
+                } else {
+                    Ok(text)
+                };
+                (outcome, Some(charge))
+            }
+            Err((error, partial)) => {
+                let words = format!("the window is full, and no summary could be had: {}", chain(&error));
+                let charge = partial.map(|partial| money::charge(model, &partial, likely));
+                (Err(Compacted::Failed(words)), charge)
+            }
+        }
+    }
+}
+
+fn message(text: String) -> Message {
+    Message {
+        id: MessageId::new(),
+        role: Role::User,
+        author: Author::ControlPlane,
+        blocks: vec![Block::Text { text }],
+        interrupted: false,
+        at: Timestamp::now(),
+    }
+}

@@ -1,0 +1,76 @@
+//! What an operator decides.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use domain::{Placement, RunLimits, ToolDefinition};
+use sandbox::{ImageDigest, Limits};
+use store::Caps;
+
+/// Checked settings; the program that reads them says what a key is called.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The model of sessions that name none.
+    pub model: String,
+    /// Where the loop runs.
+    pub placement: Placement,
+    /// What a run may use up.
+    pub limits: RunLimits,
+    /// What may be spent; days are UTC days. What is left out is not capped.
+    pub caps: Caps,
+    /// The system prompt, whole.
+    pub system: String,
+    /// The tools, in the order in which the model is told of them.
+    pub tools: Vec<ToolDefinition>,
+    /// What sandboxes are made of.
+    pub image: ImageDigest,
+    /// What a sandbox may take.
+    pub sandbox: Limits,
+    /// Environment of the user's processes in a sandbox.
+    pub environment: BTreeMap<String, String>,
+    /// An unused sandbox is frozen after this.
+    pub freeze_after: Duration,
+    /// An unused sandbox is removed after this; its files are kept.
+    pub remove_after: Duration,
+    /// Runs under way at the same time; others wait in the store.
+    pub parallel_runs: usize,
+    /// Tries of a run to get a sandbox that lasts, before it fails.
+    pub attempts: u32,
+    /// A run whose holder said nothing for so long is taken over.
+    pub lease: Duration,
+    /// How long a session token is good.
+    pub token_life: Duration,
+    /// The longest prompt, in bytes.
+    pub prompt_bytes: usize,
+    /// Turns that may wait for reserved money to come free; one more is refused as busy.
+    pub budget_queue: usize,
+    /// How long they wait.
+    pub budget_wait: Duration,
+}
+
+impl Config {
+    /// The defaults, for this model and image.
+    #[must_use]
+    pub fn new(model: impl Into<String>, image: ImageDigest) -> Self {
+        Self {
+            model: model.into(),
+            placement: Placement::default(),
+            limits: RunLimits::default(),
+            caps: Caps::default(),
+            system: String::new(),
+            tools: Vec::new(),
+            image,
+            sandbox: Limits::default(),
+            environment: BTreeMap::new(),
+            freeze_after: Duration::from_secs(60),
+            remove_after: Duration::from_secs(30 * 60),
+            parallel_runs: 64,
+            attempts: 3,
+            lease: Duration::from_secs(30),
+            token_life: Duration::from_secs(3_600),
+            prompt_bytes: 1 << 20,
+            budget_queue: 256,
+            budget_wait: Duration::from_secs(10),
+        }
+    }
+}

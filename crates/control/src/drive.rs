@@ -1,0 +1,267 @@
+//! One run from its taking to its end: a sandbox, the loop, and what happens when either is lost.
+
+use std::collections::HashSet;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use domain::{Placement, RunId, SessionId, Timestamp};
+use lifecycle::Stop;
+use protocol::Start;
+use store::{Asker, End, StoreError, TakenRun};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::dispatch::HOLDER;
+use crate::error::chain;
+use crate::housing::HousingError;
+use crate::live::{Active, Live, lock};
+use crate::prompts::Settings;
+use crate::{Control, ControlError};
+
+mod here;
+
+/// How long a loop whose run is over may take to say that it has ended, before it is stopped.
+const WINDS_UP_WITHIN: Duration = Duration::from_secs(2);
+/// The first delay before a sandbox is tried for again.
+const TRY_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+/// What brings the process down each time must end some time.
+const TAKEN_AT_MOST: i64 = 10;
+
+/// How a loop was left.
+enum Left {
+    /// It has ended, or nothing of it counts any more.
+    Ended,
+    /// Its sandbox is gone, in the middle of it.
+    Lost(String),
+    /// It cannot go on.
+    Failed(End),
+}
+
+impl Control {
+    /// Works on a run until it has ended, or this process is to stop.
+    pub(crate) async fn drive(&self, session: SessionId, run: RunId) {
+        let live = match self.live(Asker::System, session).await {
+            Ok(live) => live,
+            Err(error) => return tracing::error!(%run, %error, "could not find the session of a run"),
+        };
+        // The run before, if it was interrupted, ends what it has in the sandbox.
+        let _one = live.driving.lock().await;
+        let active = match self.take(&live, run).await {
+            Ok(Some(active)) => active,
+            Ok(None) => return,
+            Err(error) => {
+                return tracing::error!(%run, error = chain(&error), "could not take a run; it is tried again");
+            }
+        };
+        let stop = self.0.tasks.stop();
+        let end = tokio::select! {
+            biased;
+            () = active.over.cancelled() => None,
+            // The next process takes it up where it stands.
+            () = stop.cancelled() => return,
+            end = self.attend(&live, &active) => end,
+        };
+        if let Some(end) = end {
+            self.end_run(&live, &active, end).await;
+        }
+        self.wind_up(&live, &active).await;
+        live.set_active(None);
+    }
+
+    /// Takes the run in the store.
+    async fn take(&self, live: &Arc<Live>, run: RunId) -> Result<Option<Arc<Active>>, ControlError> {
+        let mut writing = live.writing.lock().await;
+        let taken = self.0.store.take_run(Asker::System, run, HOLDER, self.0.config.lease);
+        let Some(taken) = taken.await? else {
+            return Ok(None);
+        };
+        let TakenRun {
+            run, last_turn, events, ..
+        } = taken;
+        live.note(&mut writing, events);
+        writing.joining = 0;
+        let settings = Settings::read(&run.settings);
+        let wanted = settings.model.as_deref().unwrap_or(&self.0.config.model);
+        let model = match self.0.providers.model(wanted) {
+            Ok(model) => Arc::clone(model),
+            Err(error) => {
+                // It was there when the prompt was accepted; the configuration has changed since.
+                let end = End::failed("model_unknown", error.to_string());
+                let ended = self.0.store.end_run(Asker::System, run.id, run.epoch, end).await?;
+                live.note(&mut writing, ended.events);
+                return Ok(None);
+            }
+        };
+        let mut done = run.turn;
+        let mut calls = HashSet::new();
+        if let Some(last) = last_turn
+            && let Some(reply) = last.reply
+        {
+            done = done.max(last.turn);
+            if let Ok(reply) = serde_json::from_str::<protocol::TurnReply>(reply.get()) {
+                calls = reply.calls.into_iter().map(|call| call.id).collect();
+            }
+        }
+        let active = Arc::new(Active {
+            run: run.id,
+            epoch: run.epoch,
+            model,
+            limits: self.0.config.limits,
+            started: run.started.unwrap_or_else(Timestamp::now),
+            taken: run.attempts,
+            done: AtomicU32::new(done),
+            over: Stop::new(),
+            loop_ended: watch::Sender::new(None),
+            calls: Mutex::new(calls),
+        });
+        live.set_active(Some(Arc::clone(&active)));
+        Ok(Some(active))
+    }
+
+    /// Has the loop run until it ends or may not go on.
+    async fn attend(&self, live: &Arc<Live>, active: &Arc<Active>) -> Option<End> {
+        let passed = Timestamp::now().0.saturating_sub(active.started.0);
+        let passed = Duration::from_millis(u64::try_from(passed).unwrap_or(0));
+        let left = active.limits.wall().saturating_sub(passed);
+        timeout(left, self.attempts(live, active)).await.unwrap_or_else(|_| {
+            let seconds = active.limits.wall_seconds;
+            Some(End::failed(
+                "wall_limit",
+                format!("the run took longer than its limit of {seconds} s"),
+            ))
+        })
+    }
+
+    async fn attempts(&self, live: &Arc<Live>, active: &Arc<Active>) -> Option<End> {
+        if active.taken > TAKEN_AT_MOST {
+            let words = format!("the control plane went down {TAKEN_AT_MOST} times while it worked on this run");
+            return Some(End::failed("taken_too_often", words));
+        }
+        let most = self.0.config.attempts.max(1);
+        let mut reason = String::new();
+        for attempt in 0..most {
+            if attempt > 0 {
+                sleep(TRY_AGAIN_AFTER * 2_u32.saturating_pow(attempt - 1)).await;
+            }
+            let left = match self.0.config.placement {
+                Placement::Sandbox => self.loop_there(live, active).await,
+                Placement::ControlPlane => self.loop_here(live, active).await,
+            };
+            match left {
+                Left::Ended => return None,
+                Left::Failed(end) => return Some(end),
+                Left::Lost(why) => {
+                    tracing::info!(run = %active.run, %why, "a sandbox was lost; the run goes on in another");
+                    reason = why;
+                }
+            }
+        }
+        Some(End::failed(
+            "sandbox_failed",
+            format!("no sandbox lasted, in {most} attempts; the last one: {reason}"),
+        ))
+    }
+
+    /// Runs the loop in the sandbox.
+    async fn loop_there(&self, live: &Arc<Live>, active: &Arc<Active>) -> Left {
+        let stay = match self.house(live).await {
+            Ok(stay) => stay,
+            Err(error) => return unhoused(&error),
+        };
+        active.loop_ended.send_replace(None);
+        let start = self.start_order(active);
+        let lost = || format!("the link of sandbox {} was closed", stay.id);
+        if let Err(error) = stay.linked.start(start).await {
+            return self.lost(live, &stay, chain(&error)).await;
+        }
+        let mut ended = active.loop_ended.subscribe();
+        tokio::select! {
+            biased;
+            () = active.over.cancelled() => Left::Ended,
+            words = async { ended.wait_for(Option::is_some).await.ok().and_then(|words| words.clone()).flatten() } => {
+                Left::Failed(End::failed(
+                    "loop_ended",
+                    format!(
+                        "the loop in the sandbox ended before the run did: {}",
+                        words.as_deref().unwrap_or("it did not say why")
+                    ),
+                ))
+            }
+            () = stay.linked.closed() => self.lost(live, &stay, lost()).await,
+        }
+    }
+
+    async fn lost(&self, live: &Arc<Live>, stay: &crate::housing::Stay, why: String) -> Left {
+        self.unhouse(live, Some(stay.id), "lost", Some(&why)).await;
+        Left::Lost(why)
+    }
+
+    fn start_order(&self, active: &Active) -> Start {
+        Start {
+            run: active.run,
+            epoch: active.epoch,
+            turn: active.next_turn(),
+            tools: self.0.config.tools.iter().map(|tool| tool.name.clone()).collect(),
+            limits: active.limits,
+        }
+    }
+
+    /// Ends a run in the store; it may have ended already.
+    pub(crate) async fn end_run(&self, live: &Live, active: &Active, end: End) {
+        let mut writing = live.writing.lock().await;
+        self.seal(live).await;
+        let ended = self.0.store.end_run(Asker::System, active.run, active.epoch, end).await;
+        active.over.cancel();
+        match ended {
+            Ok(ended) => {
+                live.note(&mut writing, ended.events);
+                writing.joining = 0;
+                if let Some(next) = ended.next {
+                    self.begin_run(live.session, next);
+                }
+            }
+            // Somebody else ended it, or took it: it is theirs.
+            Err(StoreError::Stale { .. }) => {}
+            Err(error) => {
+                tracing::error!(run = %active.run, error = chain(&error), "could not end a run; it is taken again");
+            }
+        }
+    }
+
+    /// Lets a loop whose run is over come to its end, or stops it with all that it began.
+    async fn wind_up(&self, live: &Arc<Live>, active: &Active) {
+        if let Some(speaking) = live.speaking() {
+            speaking.cut.cancel();
+        }
+        if self.0.config.placement == Placement::ControlPlane && !live.seat.is_taken() {
+            return;
+        }
+        let Some(stay) = self.stay(live).await else { return };
+        if lock(&active.calls).is_empty() {
+            if self.0.config.placement == Placement::ControlPlane {
+                return;
+            }
+            let mut ended = active.loop_ended.subscribe();
+            let winding_up = timeout(WINDS_UP_WITHIN, ended.wait_for(Option::is_some)).await;
+            if winding_up.is_ok() {
+                return;
+            }
+        }
+        if let Err(error) = stay.linked.stop().await {
+            let why = format!("what ran in it could not be stopped: {}", chain(&error));
+            self.unhouse(live, Some(stay.id), "lost", Some(&why)).await;
+        }
+    }
+}
+
+/// A loop could not begin because there was no sandbox for it.
+fn unhoused(error: &HousingError) -> Left {
+    let words = chain(error);
+    if error.may_pass() {
+        Left::Lost(words)
+    } else {
+        Left::Failed(End::failed("sandbox_failed", words))
+    }
+}

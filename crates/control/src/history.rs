@@ -1,0 +1,170 @@
+//! A session's history as a model is told of it: verified once when it is read, extended by what is stored, joined by copying.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use domain::{Block, Message};
+use llm::Head;
+use providers::{Model, Providers};
+use store::{Asker, Dialect};
+
+use crate::live::{Live, Writing};
+use crate::{Control, ControlError};
+
+/// Version of the frame in which a message's bytes are stored: a changed one makes the store render anew.
+const FRAME: &str = "1";
+/// What a provider may add to a reply that it is sent again.
+const REPLY_SLACK: u64 = 64;
+
+/// A history in memory, in one model's dialect.
+#[derive(Clone, Debug)]
+pub(crate) struct Cached {
+    providers: Providers,
+    model: Arc<Model>,
+    lines: Vec<Line>,
+    /// How many of the lines the provider has counted, and the tokens it found, the head included.
+    counted: Option<(usize, u64)>,
+}
+
+/// A message in the history.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Its place in the store; 0 for a summary.
+    pub(crate) position: i64,
+    /// What a request carries.
+    pub(crate) bytes: Bytes,
+    /// The most tokens that it can be.
+    bound: u64,
+    /// It makes calls: what follows are their results, and the two are never parted.
+    pub(crate) calls: bool,
+}
+
+/// The dialect of a model's language and family.
+pub(crate) fn dialect(providers: &Providers, model: &Arc<Model>) -> Dialect {
+    let (providers, model) = (providers.clone(), Arc::clone(model));
+    Dialect {
+        name: format!("{}/{}/{FRAME}", model.format.as_str(), model.family).into(),
+        render: Arc::new(move |message| Line::new(&providers, &model, 0, message).frame()),
+    }
+}
+
+impl Line {
+    fn new(providers: &Providers, model: &Model, position: i64, message: &Message) -> Self {
+        let bytes = providers.encode(model, message);
+        Self {
+            position,
+            bound: llm::message_bound(model.format, message, &bytes),
+            calls: message.blocks.iter().any(|block| matches!(block, Block::ToolUse(_))),
+            bytes,
+        }
+    }
+
+    fn frame(&self) -> Vec<u8> {
+        let mut frame = Vec::with_capacity(9 + self.bytes.len());
+        frame.extend_from_slice(&self.bound.to_le_bytes());
+        frame.push(u8::from(self.calls));
+        frame.extend_from_slice(&self.bytes);
+        frame
+    }
+
+    fn from_frame(position: i64, frame: Vec<u8>) -> Option<Self> {
+        let bound = u64::from_le_bytes(*frame.first_chunk()?);
+        let calls = *frame.get(8)? != 0;
+        Some(Self {
+            position,
+            bytes: Bytes::from(frame).slice(9..),
+            bound,
+            calls,
+        })
+    }
+
+    /// Tokens that it likely is.
+    pub(crate) fn likely(&self) -> u64 {
+        self.bound.div_ceil(3)
+    }
+}
+
+impl Cached {
+    fn speaks(&self, model: &Arc<Model>) -> bool {
+        self.model.format == model.format && self.model.family == model.family
+    }
+
+    /// The messages, oldest first.
+    pub(crate) fn lines(&self) -> &[Line] {
+        &self.lines
+    }
+
+    /// Adds a message that was stored.
+    pub(crate) fn push(&mut self, message: &Message) {
+        let position = self.lines.last().map_or(0, |line| line.position) + 1;
+        self.lines
+            .push(Line::new(&self.providers, &self.model, position, message));
+    }
+
+    /// Takes note of what the provider counted: the whole input up to the last line, which is the reply itself.
+    pub(crate) fn counted(&mut self, input: u64, output: u64) {
+        self.counted = Some((
+            self.lines.len(),
+            input.saturating_add(output).saturating_add(REPLY_SLACK),
+        ));
+    }
+
+    /// The most tokens that the input can be.
+    pub(crate) fn bound(&self, head: &Head<'_>) -> u64 {
+        self.tokens(head, |line| line.bound, llm::head_bound(self.model.format, head))
+    }
+
+    /// Tokens that the input likely has.
+    pub(crate) fn likely(&self, head: &Head<'_>) -> u64 {
+        self.tokens(head, Line::likely, llm::head_bound(self.model.format, head).div_ceil(3))
+    }
+
+    fn tokens(&self, _head: &Head<'_>, of: impl Fn(&Line) -> u64, head: u64) -> u64 {
+        let (lines, known) = self.counted.unwrap_or((0, head));
+        self.lines[lines.min(self.lines.len())..]
+            .iter()
+            .map(of)
+            .fold(known, u64::saturating_add)
+    }
+}
+
+impl Control {
+    /// The history for this model, read from the store where memory has none.
+    pub(crate) async fn history<'w>(
+        &self,
+        live: &Live,
+        writing: &'w mut Writing,
+        model: &Arc<Model>,
+    ) -> Result<&'w mut Cached, ControlError> {
+        let known = writing.history.take().filter(|history| history.speaks(model));
+        let history = match known {
+            Some(history) => history,
+            None => self.read_history(live, model).await?,
+        };
+        Ok(writing.history.insert(history))
+    }
+
+    async fn read_history(&self, live: &Live, model: &Arc<Model>) -> Result<Cached, ControlError> {
+        let providers = &self.0.providers;
+        let stored = self
+            .0
+            .store
+            .history(Asker::System, live.session, 0, &dialect(providers, model))
+            .await?;
+        let mut lines = Vec::with_capacity(stored.entries.len() + 1);
+        if let Some(compaction) = &stored.compaction {
+            lines.push(Line::new(providers, model, compaction.through, &compaction.summary));
+        }
+        for entry in stored.entries {
+            let line = Line::from_frame(entry.position, entry.ready)
+                .ok_or_else(|| ControlError::internal("read a stored message", "its frame is too short"))?;
+            lines.push(line);
+        }
+        Ok(Cached {
+            providers: providers.clone(),
+            model: Arc::clone(model),
+            lines,
+            counted: None,
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! What nobody uses is frozen, then removed.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::Housed;
+use crate::Control;
+use crate::live::{Live, lock};
+
+impl Control {
+    /// Begins to look after the sandboxes.
+    pub(crate) async fn begin_housekeeping(&self) {
+        self.find_left().await;
+        let began = Instant::now();
+        let shorter = self.0.config.freeze_after.min(self.0.config.remove_after);
+        let period = (shorter / 4).clamp(Duration::from_millis(20), Duration::from_secs(5));
+        let control = self.clone();
+        self.0.tasks.spawn_until_stopped(async move {
+            let mut ticks = interval(period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                let now = ticks.tick().await;
+                if now.duration_since(began) >= control.0.config.remove_after {
+                    control.remove_left().await;
+                }
+                for live in control.0.lives.all() {
+                    control.keep(&live).await;
+                }
+            }
+        });
+    }
+
+    /// Learns what sandboxes a process before this one left. They are adopted by their sessions, or removed when they were
+    /// not needed for as long as an idle one is kept.
+    async fn find_left(&self) {
+        match self.0.housing.provider.list().await {
+            Ok(left) => {
+                let left = left.into_iter().map(|status| (status.session, status));
+                lock(&self.0.housing.left).extend(left);
+            }
+            Err(error) => tracing::warn!(%error, "could not list the sandboxes that are there"),
+        }
+    }
+
+    async fn remove_left(&self) {
+        let left = std::mem::take(&mut *lock(&self.0.housing.left));
+        for sandbox in left.into_values().map(|status| status.id) {
+            if let Err(error) = self.0.housing.provider.destroy(sandbox).await {
+                tracing::warn!(%sandbox, %error, "could not remove a sandbox that nobody used");
+            }
+        }
+    }
+
+    async fn keep(&self, live: &Arc<Live>) {
+        if !live.seat.is_taken() {
+            return;
+        }
+        // Somebody makes, wakes or removes it: it is not idle.
+        let Ok(mut seat) = live.seat.housed.try_lock() else {
+            return;
+        };
+        let Some(housed) = seat.as_ref() else { return };
+        if housed.users.load(Ordering::SeqCst) > 0 {
+            if let Err(error) = self.refresh_token(live, housed).await {
+                tracing::warn!(session = %live.session, error = crate::error::chain(&error), "could not replace a session's token");
+            }
+            return;
+        }
+        let idle = Instant::now().duration_since(*lock(&housed.used));
+        if idle >= self.0.config.remove_after {
+            let housed = Arc::clone(housed);
+            *seat = None;
+            self.discard(live, &housed, "removed", Some("nobody used it; its files are kept"))
+                .await;
+        } else if idle >= self.0.config.freeze_after && !housed.frozen.load(Ordering::SeqCst) {
+            self.freeze(housed).await;
+        }
+    }
+
+    async fn freeze(&self, housed: &Housed) {
+        match self.0.housing.provider.freeze(housed.id).await {
+            Ok(()) => housed.frozen.store(true, Ordering::SeqCst),
+            Err(error) => tracing::warn!(sandbox = %housed.id, %error, "could not freeze a sandbox that nobody uses"),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a runtime shows with each request: good on its own link only.
+//!
+//! The store decides whether a token is good; the one that a link was last given is known here, so that the common case
+//! costs no reading.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use domain::{SandboxId, SessionId};
+use secret::Secret;
+use sha2::{Digest, Sha256};
+use store::{Asker, AuditEntry, SessionToken, StoreError};
+use tokio::time::Instant;
+
+use super::{Housed, HousingError};
+use crate::Control;
+use crate::live::{Live, lock};
+
+/// The token that a link was last given.
+#[derive(Debug)]
+pub(super) struct Current {
+    hash: [u8; 32],
+    expires: Instant,
+    renew: Instant,
+    /// Another one by now: tokens were revoked since, and the store is asked.
+    generation: u64,
+}
+
+/// What became of a token that was shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shown {
+    /// It is the link's own session's.
+    Good,
+    /// It opens nothing here.
+    Refused,
+}
+
+fn hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+impl Current {
+    pub(super) fn new(token: &SessionToken, life: Duration, generation: u64) -> Self {
+        let now = Instant::now();
+        Self {
+            hash: hash(token.secret.expose()),
+            expires: now + life,
+            renew: now + life / 2,
+            generation,
+        }
+    }
+}
+
+impl Housed {
+    fn is_current(&self, token: &Secret, generation: u64) -> bool {
+        let current = lock(&self.token);
+        current.generation == generation && current.hash == hash(token.expose()) && Instant::now() < current.expires
+    }
+}
+
+impl Control {
+    /// Whether a token that was shown on the link of `sandbox` is its session's. One of another session was stolen: that
+    /// session loses its tokens and its sandbox, and goes on in a new one.
+    pub(crate) async fn check_token(&self, live: &Live, sandbox: SandboxId, token: &Secret) -> Shown {
+        {
+            // The seat is held while a sandbox is made or removed: nothing is known by heart then.
+            let known = live.seat.housed.try_lock().ok();
+            let housed = known.as_ref().and_then(|seat| seat.as_ref());
+            let generation = self.0.housing.generation.load(Ordering::SeqCst);
+            if housed.is_some_and(|housed| housed.id == sandbox && housed.is_current(token, generation)) {
+                return Shown::Good;
+            }
+        }
+        match self.0.store.check_session_token(token.expose()).await {
+            Ok(session) if session == live.session => Shown::Good,
+            Ok(session) => {
+                self.stolen(session, sandbox).await;
+                Shown::Refused
+            }
+            Err(error) => {
+                tracing::debug!(%sandbox, %error, "a token was refused");
+                Shown::Refused
+            }
+        }
+    }
+
+    /// Ends every token of a session, at once.
+    pub(crate) async fn revoke_tokens(&self, session: SessionId, reason: &str) -> Result<(), StoreError> {
+        self.0
+            .store
+            .revoke_session_tokens(Asker::System, session, reason)
+            .await?;
+        self.doubt_tokens();
+        Ok(())
+    }
+
+    /// No token is taken on trust any more: the store is asked for each.
+    pub(crate) fn doubt_tokens(&self) {
+        self.0.housing.generation.fetch_add(1, Ordering::SeqCst);
+    }
+
+    async fn stolen(&self, session: SessionId, shown_by: SandboxId) {
+        tracing::warn!(%session, %shown_by, "a session's token was shown on another sandbox's link; its tokens are revoked");
+        let entry = AuditEntry {
+            action: "session_token.stolen".to_owned(),
+            subject: format!("session:{session}"),
+            detail: serde_json::json!({ "shown_by": shown_by }),
+        };
+        if let Err(error) = self.0.store.audit(Asker::System, vec![entry]).await {
+            tracing::error!(%session, %error, "could not write down that a token was stolen");
+        }
+        if let Err(error) = self
+            .revoke_tokens(session, "it was shown on another sandbox's link")
+            .await
+        {
+            tracing::error!(%session, %error, "could not revoke the tokens of a session whose token was stolen");
+        }
+        if let Some(owner) = self.0.lives.find(session) {
+            let control = self.clone();
+            self.0.tasks.spawn(async move {
+                let reason = "its token was shown on another sandbox's link";
+                control.unhouse(&owner, None, "lost", Some(reason)).await;
+            });
+        }
+    }
+
+    /// Puts a new token in the place of one that has lived half its life.
+    pub(super) async fn refresh_token(&self, live: &Live, housed: &Housed) -> Result<(), HousingError> {
+        if Instant::now() < lock(&housed.token).renew {
+            return Ok(());
+        }
+        let life = self.0.config.token_life;
+        let generation = self.0.housing.generation.load(Ordering::SeqCst);
+        let token = self
+            .0
+            .store
+            .rotate_session_token(Asker::System, live.session, life)
+            .await
+            .map_err(HousingError::Store)?;
+        housed.linked.token(&token.secret).await.map_err(HousingError::Link)?;
+        *lock(&housed.token) = Current::new(&token, life, generation);
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! What comes out of sandboxes. The link says which sandbox it is; the token must agree; all else is believed of nobody.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use domain::{Placement, SandboxId};
+use link::server::{Connection, LinkHandler};
+use protocol::{Refusal, RefusalCode, ToControl, TurnReply, TurnRequest};
+use secret::Secret;
+use serde_json::json;
+use store::{Asker, AuditEntry};
+
+use crate::Control;
+use crate::egress::Target;
+use crate::housing::Shown;
+use crate::live::{Live, lock};
+
+#[async_trait]
+impl LinkHandler for Control {
+    async fn invoke_llm(&self, sandbox: SandboxId, token: &Secret, request: TurnRequest) -> Result<TurnReply, Refusal> {
+        let live = self.authorized(sandbox, token).await?;
+        if self.0.config.placement == Placement::ControlPlane {
+            let words = "loops of this installation run in the control plane: a sandbox asks for no turns";
+            return Err(Refusal::new(RefusalCode::Denied, words));
+        }
+        self.invoke(&live, request).await
+    }
+
+    async fn connect(
+        &self,
+        sandbox: SandboxId,
+        token: &Secret,
+        host: &str,
+        port: u16,
+    ) -> Result<Box<dyn Connection>, Refusal> {
+        Err(self.deny(sandbox, token, Target::new(host, port, "tcp")).await)
+    }
+
+    async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
+        Err(self.deny(sandbox, token, Target::new(name, 53, "dns")).await)
+    }
+
+    async fn event(&self, sandbox: SandboxId, event: ToControl) {
+        let Some(live) = self.0.housing.session_of(sandbox) else {
+            return;
+        };
+        match event {
+            ToControl::LoopEnded { run, epoch, failure } => {
+                if let Some(active) = live
+                    .active()
+                    .filter(|active| active.run == run && active.epoch == epoch)
+                {
+                    active.loop_ended.send_replace(Some(failure));
+                }
+            }
+            ToControl::Progress { call, text } => {
+                let known = live.active().is_some_and(|active| lock(&active.calls).contains(&call));
+                if known {
+                    live.feed.progress(call, text);
+                }
+            }
+            ToControl::HandsReplaced => tracing::info!(%sandbox, "a sandbox lost its hands and has new ones"),
+            // Answers to orders are waited for where the order was given.
+            ToControl::Claimed { .. }
+            | ToControl::Result { .. }
+            | ToControl::Stopped { .. }
+            | ToControl::Transferred { .. } => {}
+        }
+    }
+}
+
+impl Control {
+    /// Whose sandbox it is, if the token says so too.
+    async fn authorized(&self, sandbox: SandboxId, token: &Secret) -> Result<Arc<Live>, Refusal> {
+        if let Some(live) = self.0.housing.session_of(sandbox)
+            && self.check_token(&live, sandbox, token).await == Shown::Good
+        {
+            return Ok(live);
+        }
+        Err(Refusal::new(
+            RefusalCode::Unauthorized,
+            "the token is not this sandbox's, or no longer good",
+        ))
+    }
+
+    async fn deny(&self, sandbox: SandboxId, token: &Secret, target: Target) -> Refusal {
+        let live = match self.authorized(sandbox, token).await {
+            Ok(live) => live,
+            Err(refusal) => return refusal,
+        };
+        if self.0.attempts.is_news(live.session, &target) {
+            self.tell_denied(&live, &target).await;
+        }
+        Refusal::new(RefusalCode::Denied, target.refusal())
+    }
+
+    async fn tell_denied(&self, live: &Live, target: &Target) {
+        let entry = AuditEntry {
+            action: "egress.denied".to_owned(),
+            subject: format!("session:{}", live.session),
+            detail: json!({
+                "host": target.host,
+                "port": target.port,
+                "protocol": target.protocol,
+                "rule": "no_egress",
+            }),
+        };
+        if let Err(error) = self.0.store.audit(Asker::Session(live.session), vec![entry]).await {
+            tracing::error!(session = %live.session, %error, "could not audit a refused connection");
+        }
+        self.record(live, vec![target.event()]).await;
+    }
+}

@@ -1,0 +1,170 @@
+//! What is known of a session while something happens in it. All of it can be had from the store again.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use domain::{Epoch, Event, NumberedEvent, RunId, RunLimits, SessionId, Timestamp, ToolCallId, UserId};
+use lifecycle::Stop;
+use providers::Model;
+use store::Asker;
+use tokio::sync::watch;
+
+use crate::history::Cached;
+use crate::housing::Seat;
+use crate::turns::Speaking;
+use crate::watch::Feed;
+use crate::{Control, ControlError};
+
+/// Sessions that are kept in memory though nothing happens in them.
+const IDLE_KEPT: usize = 1_024;
+
+/// A session in memory.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(crate) session: SessionId,
+    pub(crate) owner: UserId,
+    pub(crate) feed: Feed,
+    pub(crate) seat: Seat,
+    /// Held while something of the session is written to the store and told to those who watch, so that both have one order.
+    pub(crate) writing: tokio::sync::Mutex<Writing>,
+    /// Held by the turn under way.
+    pub(crate) turns: Arc<tokio::sync::Mutex<()>>,
+    /// Held by the run under way.
+    pub(crate) driving: tokio::sync::Mutex<()>,
+    active: Mutex<Option<Arc<Active>>>,
+    speaking: Mutex<Option<Arc<Speaking>>>,
+}
+
+/// What only the writer of a session knows.
+#[derive(Debug, Default)]
+pub(crate) struct Writing {
+    /// The history as models are told of it, where it was needed.
+    pub(crate) history: Option<Cached>,
+    /// The most tokens that prompts which wait to join the run will add.
+    pub(crate) joining: u64,
+}
+
+/// The run under way.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) run: RunId,
+    pub(crate) epoch: Epoch,
+    pub(crate) model: Arc<Model>,
+    pub(crate) limits: RunLimits,
+    /// When it was first taken.
+    pub(crate) started: Timestamp,
+    /// How often it was taken.
+    pub(crate) taken: i64,
+    /// The last turn that has its reply.
+    pub(crate) done: AtomicU32,
+    /// Told when the run has ended in the store, however it did.
+    pub(crate) over: Stop,
+    /// The end of the loop as a sandbox told it: its words, or none.
+    pub(crate) loop_ended: watch::Sender<Option<Option<String>>>,
+    /// The calls of the last reply.
+    pub(crate) calls: Mutex<HashSet<ToolCallId>>,
+}
+
+impl Active {
+    /// The turn that a loop which begins now asks for first. The calls of a turn that has its reply are not made again.
+    pub(crate) fn next_turn(&self) -> u32 {
+        self.done.load(Ordering::SeqCst) + 1
+    }
+}
+
+impl Live {
+    fn new(session: &store::Session) -> Self {
+        Self {
+            session: session.id,
+            owner: session.owner,
+            feed: Feed::new(session.events),
+            seat: Seat::default(),
+            writing: tokio::sync::Mutex::default(),
+            turns: Arc::default(),
+            driving: tokio::sync::Mutex::default(),
+            active: Mutex::default(),
+            speaking: Mutex::default(),
+        }
+    }
+
+    /// The run under way.
+    pub(crate) fn active(&self) -> Option<Arc<Active>> {
+        lock(&self.active).clone()
+    }
+
+    pub(crate) fn set_active(&self, active: Option<Arc<Active>>) {
+        *lock(&self.active) = active;
+    }
+
+    /// The turn under way.
+    pub(crate) fn speaking(&self) -> Option<Arc<Speaking>> {
+        lock(&self.speaking).clone()
+    }
+
+    pub(crate) fn set_speaking(&self, speaking: Option<Arc<Speaking>>) {
+        *lock(&self.speaking) = speaking;
+    }
+
+    /// Takes note of events that were stored: they go into the cached history and to those who watch.
+    pub(crate) fn note(&self, writing: &mut Writing, events: Vec<NumberedEvent>) {
+        if !self.feed.follows(&events) {
+            // Somebody else wrote in between.
+            writing.history = None;
+        }
+        if let Some(history) = &mut writing.history {
+            for event in &events {
+                if let Event::Message { message } = &event.event {
+                    history.push(message);
+                }
+            }
+        }
+        self.feed.publish(events);
+    }
+}
+
+/// The sessions in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Lives(Mutex<HashMap<SessionId, Arc<Live>>>);
+
+impl Lives {
+    pub(crate) fn find(&self, session: SessionId) -> Option<Arc<Live>> {
+        lock(&self.0).get(&session).cloned()
+    }
+
+    /// Everyone of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Live>> {
+        lock(&self.0).values().cloned().collect()
+    }
+
+    fn insert(&self, live: Live) -> Arc<Live> {
+        let mut lives = lock(&self.0);
+        if lives.len() >= IDLE_KEPT && !lives.contains_key(&live.session) {
+            // Nobody but this table knows them, and they have no sandbox: the store can bring them back.
+            lives.retain(|_, live| Arc::strong_count(live) > 1 || live.feed.is_watched() || live.seat.is_taken());
+        }
+        Arc::clone(lives.entry(live.session).or_insert_with(|| Arc::new(live)))
+    }
+}
+
+impl Control {
+    /// A session, as the asker may see it.
+    pub(crate) async fn live(&self, asker: Asker, session: SessionId) -> Result<Arc<Live>, ControlError> {
+        if let Some(live) = self.0.lives.find(session) {
+            if asker.may_see(session, live.owner) {
+                return Ok(live);
+            }
+            return Err(ControlError::NotFound {
+                kind: "session",
+                name: session.to_string(),
+            });
+        }
+        let stored = self.0.store.session(asker, session).await?;
+        Ok(self.0.lives.insert(Live::new(&stored)))
+    }
+}
+
+/// Locks what is never held over a panic that matters.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,262 @@
+//! A prompt comes in, a run is stopped.
+
+use domain::{
+    Author, Block, Delivery, Door, ExternalKey, Message, MessageId, Role, RunId, SessionId, Timestamp, UserId,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use store::{Accepted, Asker, Ended, Joined, Prompt, Session, SessionFilter, Target};
+
+use crate::live::{Live, Writing};
+use crate::{Control, ControlError};
+
+/// Pictures that models understand.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// A prompt as a door hands it in.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NewPrompt {
+    /// For which session.
+    pub target: Target,
+    /// By which door it came.
+    pub door: Door,
+    /// Words and pictures.
+    pub blocks: Vec<Block>,
+    /// How it meets a run that is under way.
+    pub delivery: Delivery,
+    /// A repeat with the same key gets the first one's answer and changes nothing.
+    pub request_key: Option<String>,
+    /// The model that is to answer; the configuration's where it is left out.
+    pub model: Option<String>,
+}
+
+impl NewPrompt {
+    /// A prompt of words.
+    #[must_use]
+    pub fn words(target: Target, door: Door, text: impl Into<String>) -> Self {
+        Self {
+            target,
+            door,
+            blocks: vec![Block::Text { text: text.into() }],
+            delivery: Delivery::default(),
+            request_key: None,
+            model: None,
+        }
+    }
+}
+
+/// What a run is done with, as it is stored beside it.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Settings {
+    pub(crate) version: u32,
+    pub(crate) model: Option<String>,
+}
+
+impl Settings {
+    /// What was stored; the defaults where a newer release wrote what this one does not understand.
+    pub(crate) fn read(stored: &Value) -> Self {
+        Self::deserialize(stored).unwrap_or_default()
+    }
+}
+
+impl Control {
+    /// Takes a prompt in. When this returns it is stored, and will be worked on whatever happens to this process.
+    ///
+    /// # Errors
+    /// There is nothing in it, or too much; the session or the model does not exist, for the one who asks.
+    pub async fn prompt(&self, asker: Asker, prompt: NewPrompt) -> Result<Accepted, ControlError> {
+        self.check_blocks(&prompt.blocks)?;
+        if let Some(model) = &prompt.model {
+            let known = self.0.providers.model(model);
+            known.map_err(|error| ControlError::Invalid(error.to_string()))?;
+        }
+        let author = match (&asker, &prompt.target) {
+            (Asker::User { id, .. }, _) => *id,
+            (_, Target::Key { owner, .. } | Target::New { owner }) => *owner,
+            (_, Target::Session(session)) => self.live(asker, *session).await?.owner,
+        };
+        let message = Message {
+            id: MessageId::new(),
+            role: Role::User,
+            author: Author::User { id: author },
+            blocks: prompt.blocks,
+            interrupted: false,
+            at: Timestamp::now(),
+        };
+        let settings = Settings {
+            version: 1,
+            model: prompt.model,
+        };
+        let prompt = Prompt {
+            target: prompt.target,
+            door: prompt.door,
+            message,
+            delivery: prompt.delivery,
+            request_key: prompt.request_key,
+            settings: serde_json::to_value(settings)
+                .map_err(|error| ControlError::internal("write settings", error))?,
+        };
+        match self.existing(asker, &prompt.target).await? {
+            Some(session) => {
+                let live = self.live(asker, session).await?;
+                let mut writing = live.writing.lock().await;
+                if prompt.delivery == Delivery::Restart {
+                    self.seal(&live).await;
+                }
+                let accepted = self.0.store.accept_prompt(asker, prompt.clone()).await?;
+                self.accepted(&live, &mut writing, &accepted, &prompt.message);
+                Ok(accepted)
+            }
+            None => {
+                let accepted = self.0.store.accept_prompt(asker, prompt.clone()).await?;
+                let live = self.live(asker, accepted.session).await?;
+                let mut writing = live.writing.lock().await;
+                self.accepted(&live, &mut writing, &accepted, &prompt.message);
+                Ok(accepted)
+            }
+        }
+    }
+
+    /// Stops what is under way in a session; prompts that wait for it are next. None: nothing was under way.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks.
+    pub async fn cancel(&self, asker: Asker, session: SessionId, reason: &str) -> Result<Option<Ended>, ControlError> {
+        let live = self.live(asker, session).await?;
+        let run = match live.active() {
+            Some(active) if !active.over.is_cancelled() => active.run,
+            _ => match self.0.store.session(asker, session).await?.run {
+                Some((run, state)) if !state.is_final() => run,
+                _ => return Ok(None),
+            },
+        };
+        self.cancel_run(asker, &live, run, reason).await.map(Some)
+    }
+
+    async fn cancel_run(&self, asker: Asker, live: &Live, run: RunId, reason: &str) -> Result<Ended, ControlError> {
+        let mut writing = live.writing.lock().await;
+        if live.active().is_some_and(|active| active.run == run) {
+            self.seal(live).await;
+        }
+        let ended = self.0.store.cancel_run(asker, run, reason).await?;
+        Self::cut(live, &[run]);
+        writing.joining = 0;
+        live.note(&mut writing, ended.events.clone());
+        if let Some(next) = ended.next {
+            self.begin_run(live.session, next);
+        }
+        Ok(ended)
+    }
+
+    /// Nothing that the model of the turn under way says from here on is shown or kept; what it said so far is stored.
+    pub(crate) async fn seal(&self, live: &Live) {
+        let Some(speaking) = live.speaking() else { return };
+        let Some((turn, text, thinking)) = speaking.seal() else {
+            return;
+        };
+        if let Err(error) = self.0.store.save_open(Asker::System, turn, &text, &thinking).await {
+            tracing::warn!(session = %live.session, %error, "could not keep the last words of a reply that is cut");
+        }
+    }
+
+    /// What is done for these runs stops.
+    fn cut(live: &Live, runs: &[RunId]) {
+        if let Some(active) = live.active().filter(|active| runs.contains(&active.run)) {
+            active.over.cancel();
+        }
+        if let Some(speaking) = live.speaking().filter(|speaking| runs.contains(&speaking.run)) {
+            speaking.cut.cancel();
+        }
+    }
+
+    fn accepted(&self, live: &Live, writing: &mut Writing, accepted: &Accepted, message: &Message) {
+        Self::cut(live, &accepted.interrupted);
+        live.note(writing, accepted.events.clone());
+        if accepted.repeated {
+            return;
+        }
+        match accepted.joined {
+            Joined::Started => {
+                writing.joining = 0;
+                self.begin_run(accepted.session, accepted.run);
+            }
+            Joined::Steered => writing.joining = writing.joining.saturating_add(bound(message)),
+            Joined::Queued => {}
+        }
+    }
+
+    /// The session that a prompt is for, if it is there already.
+    async fn existing(&self, asker: Asker, target: &Target) -> Result<Option<SessionId>, ControlError> {
+        match target {
+            Target::Session(session) => Ok(Some(*session)),
+            Target::New { .. } => Ok(None),
+            Target::Key { owner, key } => Ok(self.session_by_key(asker, *owner, key).await?.map(|session| session.id)),
+        }
+    }
+
+    async fn session_by_key(
+        &self,
+        asker: Asker,
+        owner: UserId,
+        key: &ExternalKey,
+    ) -> Result<Option<Session>, ControlError> {
+        for archived in [false, true] {
+            let filter = SessionFilter {
+                owner: Some(owner),
+                key: Some(key.clone()),
+                archived,
+            };
+            let page = self.0.store.sessions(asker, filter, None, 1).await?;
+            if let Some(session) = page.sessions.into_iter().next() {
+                return Ok(Some(session));
+            }
+        }
+        Ok(None)
+    }
+
+    fn check_blocks(&self, blocks: &[Block]) -> Result<(), ControlError> {
+        let most = self.0.config.prompt_bytes as u64;
+        let mut bytes = 0_u64;
+        let mut says_something = false;
+        for block in blocks {
+            match block {
+                Block::Text { text } => {
+                    bytes += text.len() as u64;
+                    says_something |= !text.trim().is_empty();
+                }
+                Block::Image(image) => {
+                    if !PICTURES.contains(&image.media_type.as_str()) {
+                        let kinds = PICTURES.join(", ");
+                        let given = image.media_type.chars().take(80).collect::<String>();
+                        return Err(ControlError::Invalid(format!(
+                            "a prompt's picture is one of {kinds}, not {given:?}"
+                        )));
+                    }
+                    bytes += image.data.len() as u64;
+                    says_something = true;
+                }
+                Block::Thinking { .. } | Block::ToolUse(_) | Block::ToolResult(_) => {
+                    return Err(ControlError::Invalid(
+                        "a prompt holds words and pictures only".to_owned(),
+                    ));
+                }
+            }
+        }
+        if bytes > most {
+            let what = "the prompt";
+            return Err(ControlError::TooLarge { what, bytes, most });
+        }
+        if !says_something {
+            return Err(ControlError::Invalid(
+                "the prompt is empty: say what is to be done".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The most tokens that a prompt can be, whatever the model: no token is shorter than a byte.
+fn bound(message: &Message) -> u64 {
+    serde_json::to_vec(message).map_or(u64::MAX, |json| json.len() as u64)
+}

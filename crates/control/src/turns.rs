@@ -1,0 +1,161 @@
+//! Turns: one call of a model each, in order, whoever asks and however often.
+//!
+//! A turn is worked on by a task of its own, so that it ends whether or not whoever asked is still there; a repeat joins
+//! it. Everything that a loop may say comes in here: which run, which turn, results of calls. All else is ours.
+
+use std::sync::{Arc, Mutex};
+
+use domain::{Epoch, ResultPart, RunId, ToolResult, TurnId};
+use lifecycle::Stop;
+use protocol::{Refusal, RefusalCode, TurnReply, TurnRequest};
+use tokio::sync::{OwnedMutexGuard, watch};
+
+use crate::Control;
+use crate::live::{Active, Live, lock};
+
+mod begin;
+mod listen;
+mod speak;
+
+pub(crate) use begin::{capped, head};
+
+/// The most base64 that the pictures of one result may have together.
+const PICTURES: usize = 8 << 20;
+
+/// A turn under way.
+#[derive(Debug)]
+pub(crate) struct Speaking {
+    pub(crate) run: RunId,
+    epoch: Epoch,
+    turn: u32,
+    /// Told when nothing of it counts any more: the model is hung up on.
+    pub(crate) cut: Stop,
+    said: Mutex<Said>,
+    answer: watch::Receiver<Option<Result<TurnReply, Refusal>>>,
+}
+
+/// What a model has said so far.
+#[derive(Debug, Default)]
+struct Said {
+    /// The claim; none before it is claimed.
+    turn: Option<TurnId>,
+    text: String,
+    thinking: String,
+    /// Nothing is added any more.
+    sealed: bool,
+}
+
+impl Speaking {
+    fn is(&self, request: &TurnRequest) -> bool {
+        (self.run, self.epoch, self.turn) == (request.run, request.epoch, request.turn)
+    }
+
+    /// Waits for the turn's end.
+    async fn answer(&self) -> Result<TurnReply, Refusal> {
+        let mut answer = self.answer.clone();
+        match answer.wait_for(Option::is_some).await {
+            Ok(answer) => answer.clone().unwrap_or_else(|| Err(unavailable())),
+            Err(_) => Err(unavailable()),
+        }
+    }
+
+    /// Ends what is shown, and gives what was said, for keeping.
+    pub(crate) fn seal(&self) -> Option<(TurnId, String, String)> {
+        let mut said = lock(&self.said);
+        said.sealed = true;
+        let turn = said.turn?;
+        Some((turn, said.text.clone(), said.thinking.clone()))
+    }
+}
+
+impl Control {
+    /// The reply to a turn: a new one, the one of a turn under way, or the one it had.
+    pub(crate) async fn invoke(&self, live: &Arc<Live>, mut request: TurnRequest) -> Result<TurnReply, Refusal> {
+        let active = live
+            .active()
+            .filter(|active| active.run == request.run && active.epoch == request.epoch && !active.over.is_cancelled())
+            .ok_or_else(stale)?;
+        for result in &mut request.results {
+            bound_result(result, &active);
+        }
+        let turn = tokio::select! {
+            biased;
+            answer = under_way(live, &request) => return answer,
+            turn = Arc::clone(&live.turns).lock_owned() => turn,
+        };
+        let (sender, answer) = watch::channel(None);
+        let speaking = Arc::new(Speaking {
+            run: request.run,
+            epoch: request.epoch,
+            turn: request.turn,
+            cut: active.over.child_token(),
+            said: Mutex::default(),
+            answer,
+        });
+        live.set_speaking(Some(Arc::clone(&speaking)));
+        let ends = Ends {
+            live: Arc::clone(live),
+            _turn: turn,
+        };
+        let (control, live, task) = (self.clone(), Arc::clone(live), Arc::clone(&speaking));
+        self.0.tasks.spawn(async move {
+            let answer = control.speak(&live, &active, &task, request).await;
+            // Whoever is told begins the next turn.
+            drop(ends);
+            sender.send_replace(Some(answer));
+        });
+        speaking.answer().await
+    }
+}
+
+/// A turn ends: the next may begin.
+struct Ends {
+    live: Arc<Live>,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.live.set_speaking(None);
+    }
+}
+
+/// The answer of this very turn, if it is under way; for ever otherwise.
+async fn under_way(live: &Live, request: &TurnRequest) -> Result<TurnReply, Refusal> {
+    match live.speaking().filter(|speaking| speaking.is(request)) {
+        Some(speaking) => speaking.answer().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A sandbox keeps to the limits by itself; one that does not is made to.
+fn bound_result(result: &mut ToolResult, active: &Active) {
+    agent::cut_result(result, active.limits.output_bytes);
+    let pictures = result.content.iter().map(|part| match part {
+        ResultPart::Image(image) => image.data.len(),
+        ResultPart::Text { .. } => 0,
+    });
+    if pictures.sum::<usize>() > PICTURES {
+        *result = ToolResult::error(
+            result.id.clone(),
+            format!(
+                "The pictures of this result are larger than {} MB together, and were left out.",
+                PICTURES >> 20
+            ),
+        );
+    }
+}
+
+fn stale() -> Refusal {
+    Refusal::new(
+        RefusalCode::Stale,
+        "this run was taken over or has ended: there is nothing left to do for this loop",
+    )
+}
+
+fn unavailable() -> Refusal {
+    Refusal::new(
+        RefusalCode::Unavailable,
+        "the turn was given up by a fault; ask for it again",
+    )
+}

@@ -1,0 +1,153 @@
+//! A model speaks: what it says is shown as it comes, kept from time to time, and metered.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::{Event, MessageId, TurnId};
+use llm::{Reply, StreamEvent};
+use providers::{Model, ModelError, Retry};
+use store::Asker;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Speaking;
+use crate::Control;
+use crate::live::{Live, lock};
+use crate::money::Meter;
+
+/// What is said is kept when it is this old, or this long.
+const KEPT_EVERY: Duration = Duration::from_secs(1);
+const KEPT_BYTES: usize = 4_096;
+
+/// What came of asking a model.
+pub(super) enum Heard {
+    /// It has finished.
+    Reply(Reply),
+    /// It was hung up on; this is what it had said.
+    Cut(Option<Reply>, Why),
+    /// It failed; this is what it had said, if it had begun.
+    Failed(ModelError, Option<Reply>),
+}
+
+/// Why a model was hung up on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Why {
+    /// Nobody wants its answer any more.
+    Stale,
+    /// What was reserved is used up.
+    Budget,
+}
+
+impl Control {
+    /// Asks a model, and shows what it says as `message`.
+    pub(super) async fn listen(
+        &self,
+        live: &Live,
+        speaking: &Speaking,
+        (turn, message): (TurnId, MessageId),
+        model: &std::sync::Arc<Model>,
+        body: Bytes,
+        mut meter: Option<Meter>,
+    ) -> Heard {
+        let on_retry = |retry: Retry| self.tell_retry(live, model, retry.reason);
+        let mut stream = tokio::select! {
+            biased;
+            () = speaking.cut.cancelled() => return Heard::Cut(None, Why::Stale),
+            stream = self.0.providers.stream(model, body, on_retry) => match stream {
+                Ok(stream) => stream,
+                Err(error) => return Heard::Failed(error, None),
+            },
+        };
+        let mut unkept = 0;
+        let mut ticks = interval(KEPT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.reset();
+        loop {
+            let said = tokio::select! {
+                biased;
+                () = speaking.cut.cancelled() => return Heard::Cut(Some(stream.partial()), Why::Stale),
+                said = stream.next() => said,
+                _ = ticks.tick(), if unkept > 0 => {
+                    self.keep_words(speaking, turn).await;
+                    unkept = 0;
+                    continue;
+                }
+            };
+            let words = match said {
+                Ok(Some(StreamEvent::Text(words))) => {
+                    speaking.say(live, message, &words);
+                    words
+                }
+                Ok(Some(StreamEvent::Thinking(words))) => {
+                    speaking.think(live, message, &words);
+                    words
+                }
+                Ok(Some(StreamEvent::ToolCallStarted { .. })) => continue,
+                Ok(Some(StreamEvent::Done(reply))) => return Heard::Reply(reply),
+                Ok(None) => return Heard::Reply(stream.partial()),
+                Err(error) => return Heard::Failed(error, Some(stream.partial())),
+            };
+            if meter.as_mut().is_some_and(|meter| !meter.count(&words)) {
+                return Heard::Cut(Some(stream.partial()), Why::Budget);
+            }
+            unkept += words.len();
+            if unkept >= KEPT_BYTES {
+                self.keep_words(speaking, turn).await;
+                unkept = 0;
+                ticks.reset();
+            }
+        }
+    }
+
+    async fn keep_words(&self, speaking: &Speaking, turn: TurnId) {
+        let (text, thinking) = {
+            let said = lock(&speaking.said);
+            (said.text.clone(), said.thinking.clone())
+        };
+        if let Err(error) = self.0.store.save_open(Asker::System, turn, &text, &thinking).await {
+            tracing::warn!(%error, "could not keep what a model has said so far");
+        }
+    }
+
+    /// Tells those who watch that a model is asked again; nobody waits for it.
+    pub(super) fn tell_retry(&self, live: &Live, model: &Model, reason: String) {
+        let Some(live) = self.0.lives.find(live.session) else {
+            return;
+        };
+        let control = self.clone();
+        let event = Event::ModelRetry {
+            model: model.name.clone(),
+            reason,
+        };
+        self.0.tasks.spawn(async move {
+            control.record(&live, vec![event]).await;
+        });
+    }
+
+    /// Stores events that tell of nothing else in the store, and shows them.
+    pub(crate) async fn record(&self, live: &Live, events: Vec<Event>) {
+        let mut writing = live.writing.lock().await;
+        match self.0.store.record(Asker::System, live.session, events).await {
+            Ok(events) => live.note(&mut writing, events),
+            Err(error) => tracing::warn!(session = %live.session, %error, "could not store an event"),
+        }
+    }
+}
+
+impl Speaking {
+    fn say(&self, live: &Live, message: MessageId, words: &str) {
+        // Shown under the lock, so that nothing is shown after the seal.
+        let mut said = lock(&self.said);
+        if !said.sealed {
+            said.text.push_str(words);
+            live.feed.text(message, words);
+        }
+    }
+
+    fn think(&self, live: &Live, message: MessageId, words: &str) {
+        let mut said = lock(&self.said);
+        if !said.sealed {
+            said.thinking.push_str(words);
+            live.feed.thinking(message, words);
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! One turn from its claim to its reply.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use domain::{Author, Block, Event, Message, Role, RunState, Timestamp, ToolCall, ToolCallId};
+use llm::{Reply, request_body};
+use protocol::{Refusal, RefusalCode, StopReason, TurnReply, TurnRequest};
+use providers::{Model, ModelError};
+use store::{Asker, Charge, End, FinishTurn, Finished, StoreError, TurnOutcome};
+use tokio::time::sleep;
+
+use super::begin::{Asked, Claim, bytes_of, capped, head};
+use super::listen::{Heard, Why};
+use super::{Speaking, stale, unavailable};
+use crate::Control;
+use crate::compaction::Compacted;
+use crate::error::chain;
+use crate::history::dialect;
+use crate::live::{Active, Live, lock};
+use crate::money::{self, Meter};
+
+/// Attempts to store what a model said, while the disk is full or the like.
+const STORED_WITHIN: u32 = 6;
+
+/// A reply and who gave it.
+struct Spoken {
+    model: Arc<Model>,
+    reply: Reply,
+    /// It was cut: more was to come.
+    cut: bool,
+    /// Tokens of the input, where the provider counted them.
+    counted: bool,
+}
+
+/// Why there is no reply.
+enum Silence {
+    Stale,
+    Model(String, &'static str),
+    Budget(String),
+}
+
+impl Control {
+    /// Works on a turn to its end. What it cost is charged, however it ends.
+    pub(super) async fn speak(
+        &self,
+        live: &Arc<Live>,
+        active: &Active,
+        speaking: &Speaking,
+        request: TurnRequest,
+    ) -> Result<TurnReply, Refusal> {
+        if request.turn > active.limits.steps {
+            let words = format!("the run has used up its {} steps", active.limits.steps);
+            let code = RefusalCode::BudgetExhausted;
+            return Err(self.refuse(live, active, code, "step_limit", words).await);
+        }
+        let claim = match self.claim_turn(live, active, speaking, &request).await? {
+            Asked::Claimed(claim) => claim,
+            Asked::Done(reply) => return Ok(reply),
+        };
+        let mut charges = Vec::new();
+        let spoken = self
+            .converse(live, active, speaking, &request, &claim, &mut charges)
+            .await;
+        let answer = match spoken {
+            Ok(spoken) => self.finish(live, active, &request, &claim, spoken, charges).await,
+            Err(silence) => self.give_up(live, active, &claim, silence, charges).await,
+        };
+        self.0.freed.notify_waiters();
+        answer
+    }
+
+    /// Asks the model, and those that stand in for it.
+    async fn converse(
+        &self,
+        live: &Arc<Live>,
+        active: &Active,
+        speaking: &Speaking,
+        request: &TurnRequest,
+        claim: &Claim,
+        charges: &mut Vec<Charge>,
+    ) -> Result<Spoken, Silence> {
+        let models = self.0.providers.chain(&active.model.name);
+        let models = models.map_err(|error| Silence::Model(error.to_string(), "model_failed"))?;
+        let mut failure = String::new();
+        let mut compacted = false;
+        for model in models
+            .iter()
+            .filter(|model| model.price.is_some() || !capped(&self.0.config))
+        {
+            loop {
+                let (messages, likely, bound) = self.told(live, model, request, claim).await?;
+                let Some(output) = self.affordable(model, bound, claim) else {
+                    // Dearer than what was reserved for the first of the chain.
+                    break;
+                };
+                if likely.saturating_add(output) > model.window && !compacted {
+                    self.shorten(live, active, speaking, model).await?;
+                    compacted = true;
+                    continue;
+                }
+                let head = head(&self.0.config, model, &request.tool_choice, output);
+                let body = request_body(model.format, &head, messages.iter().map(Bytes::as_ref));
+                let meter = model
+                    .price
+                    .filter(|_| capped(&self.0.config))
+                    .map(|price| Meter::new(price, likely, claim.reserved));
+                let opened = (claim.id, claim.opens);
+                let heard = self.listen(live, speaking, opened, model, body, meter).await;
+                let (error, partial) = match heard {
+                    Heard::Reply(reply) => {
+                        charges.push(money::charge(model, &reply, likely));
+                        let counted = !matches!(reply.counted, llm::Counted::ByUs);
+                        let (model, cut) = (Arc::clone(model), false);
+                        return Ok(Spoken {
+                            model,
+                            reply,
+                            cut,
+                            counted,
+                        });
+                    }
+                    Heard::Cut(partial, why) => {
+                        charges.extend(partial.as_ref().map(|partial| money::charge(model, partial, likely)));
+                        return match (why, partial) {
+                            (Why::Budget, Some(mut reply)) => {
+                                reply.stop = StopReason::BudgetExhausted;
+                                let (model, cut, counted) = (Arc::clone(model), true, false);
+                                Ok(Spoken {
+                                    model,
+                                    reply,
+                                    cut,
+                                    counted,
+                                })
+                            }
+                            _ => Err(Silence::Stale),
+                        };
+                    }
+                    Heard::Failed(error, partial) => (error, partial),
+                };
+                charges.extend(partial.as_ref().map(|partial| money::charge(model, partial, likely)));
+                if matches!(error, ModelError::WindowFull { .. }) && !compacted {
+                    self.shorten(live, active, speaking, model).await?;
+                    compacted = true;
+                    continue;
+                }
+                failure = chain(&error);
+                let begun = partial.is_some_and(|partial| !partial.blocks.is_empty());
+                if begun || !error.next_model_may_help() {
+                    return Err(Silence::Model(failure, "model_failed"));
+                }
+                self.tell_retry(live, model, failure.clone());
+                break;
+            }
+        }
+        Err(Silence::Model(failure, "model_failed"))
+    }
+
+    /// What this model is to be told: the messages, the tokens that they likely are, and may be at most.
+    async fn told(
+        &self,
+        live: &Live,
+        model: &Arc<Model>,
+        request: &TurnRequest,
+        claim: &Claim,
+    ) -> Result<(Vec<Bytes>, u64, u64), Silence> {
+        let mut writing = live.writing.lock().await;
+        let history = self.history(live, &mut writing, model).await;
+        let history = history.map_err(|error| Silence::Model(error.to_string(), "history_unreadable"))?;
+        let head = head(&self.0.config, model, &request.tool_choice, claim.output);
+        Ok((bytes_of(history), history.likely(&head), history.bound(&head)))
+    }
+
+    /// The most tokens that this model may say for what was reserved; none where that is nothing of use.
+    fn affordable(&self, model: &Model, bound: u64, claim: &Claim) -> Option<u64> {
+        let output = claim.output.min(model.max_output);
+        match &model.price {
+            Some(price) if capped(&self.0.config) => money::fits(price, bound, output, claim.reserved),
+            _ => Some(output),
+        }
+    }
+
+    async fn shorten(
+        &self,
+        live: &Arc<Live>,
+        active: &Active,
+        speaking: &Speaking,
+        model: &Arc<Model>,
+    ) -> Result<(), Silence> {
+        match self.compact(live, active, &speaking.cut, model).await {
+            Compacted::Shorter => Ok(()),
+            Compacted::Stale => Err(Silence::Stale),
+            Compacted::OverCap(over) => Err(Silence::Budget(over.to_string())),
+            Compacted::Failed(words) => Err(Silence::Model(words, "window_full")),
+        }
+    }
+
+    async fn finish(
+        &self,
+        live: &Arc<Live>,
+        active: &Active,
+        request: &TurnRequest,
+        claim: &Claim,
+        spoken: Spoken,
+        charges: Vec<Charge>,
+    ) -> Result<TurnReply, Refusal> {
+        let Spoken {
+            model,
+            reply,
+            cut,
+            counted,
+        } = spoken;
+        let usage = reply.usage;
+        let (blocks, calls) = distinct_calls(reply.blocks);
+        let mut answer = TurnReply {
+            message: claim.opens,
+            stop: reply.stop,
+            calls,
+        };
+        let end = end_of(active, request, &answer);
+        let started = answer.calls.iter().filter(|_| end.is_none());
+        let events = started.map(|call| Event::ToolStarted {
+            call: call.id.clone(),
+            name: call.name.clone(),
+            input: call.input.clone(),
+        });
+        let ends = end.is_some();
+        let turn = FinishTurn {
+            id: claim.id,
+            message: Message {
+                id: claim.opens,
+                role: Role::Assistant,
+                author: Author::Model {
+                    name: model.name.clone(),
+                },
+                blocks,
+                interrupted: cut,
+                at: Timestamp::now(),
+            },
+            dialect: Some(dialect(&self.0.providers, &active.model)),
+            reply: serde_json::value::to_raw_value(&answer).map_err(|_| unavailable())?,
+            charges,
+            events: events.collect(),
+            end,
+        };
+        let mut writing = live.writing.lock().await;
+        let finished = self
+            .insist(|| self.0.store.finish_turn(Asker::System, turn.clone()))
+            .await;
+        let finished = finished.map_err(|error| {
+            tracing::error!(run = %active.run, error = chain(&error), "could not store a reply");
+            unavailable()
+        })?;
+        live.note(&mut writing, finished.events);
+        if finished.outcome == TurnOutcome::Stale {
+            return Err(stale());
+        }
+        if counted
+            && Arc::ptr_eq(&model, &active.model)
+            && let Some(history) = &mut writing.history
+        {
+            history.counted(usage.total_input(), usage.output);
+        }
+        active.done.fetch_max(request.turn, Ordering::SeqCst);
+        *lock(&active.calls) = answer.calls.iter().map(|call| call.id.clone()).collect();
+        if finished.goes_on {
+            answer.stop = StopReason::Pause;
+        } else if ends {
+            active.over.cancel();
+        }
+        if let Some(next) = finished.next {
+            self.begin_run(live.session, next);
+        }
+        Ok(answer)
+    }
+
+    /// Charges for a turn that has no reply, and ends its run where that is what it means.
+    async fn give_up(
+        &self,
+        live: &Arc<Live>,
+        active: &Active,
+        claim: &Claim,
+        silence: Silence,
+        charges: Vec<Charge>,
+    ) -> Result<TurnReply, Refusal> {
+        let (end, refusal) = match silence {
+            Silence::Stale => (None, stale()),
+            Silence::Model(words, code) => (
+                Some(End::failed(code, words.clone())),
+                Refusal::new(RefusalCode::ModelFailed, words),
+            ),
+            Silence::Budget(words) => (
+                Some(End::failed("budget_exhausted", words.clone())),
+                Refusal::new(RefusalCode::BudgetExhausted, words),
+            ),
+        };
+        let ends = end.is_some();
+        let mut writing = live.writing.lock().await;
+        if ends {
+            self.seal(live).await;
+        }
+        let failed = self
+            .insist(|| {
+                let (charges, end) = (charges.clone(), end.clone());
+                self.0.store.fail_turn(Asker::System, claim.id, charges, end)
+            })
+            .await;
+        match failed {
+            Ok(Finished { next, events, .. }) => {
+                live.note(&mut writing, events);
+                if let Some(next) = next {
+                    self.begin_run(live.session, next);
+                }
+            }
+            Err(error) => {
+                tracing::error!(run = %active.run, error = chain(&error), "could not charge a turn without a reply");
+            }
+        }
+        if ends {
+            active.over.cancel();
+        }
+        Err(refusal)
+    }
+
+    /// Tries to store something that was paid for, also while the disk is full for a moment.
+    async fn insist<T, F: Future<Output = Result<T, StoreError>>>(
+        &self,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, StoreError> {
+        for attempts in 0.. {
+            match attempt().await {
+                Err(StoreError::DiskFull { .. } | StoreError::Database { .. }) if attempts < STORED_WITHIN => {
+                    sleep(Duration::from_millis(100) * 2_u32.pow(attempts)).await;
+                }
+                done => return done,
+            }
+        }
+        attempt().await
+    }
+}
+
+/// How the run ends with this reply; none where it goes on.
+fn end_of(active: &Active, request: &TurnRequest, answer: &TurnReply) -> Option<End> {
+    let done = |code: &str, reason: &str| End {
+        state: RunState::Done,
+        reason: Some(reason.to_owned()),
+        code: Some(code.to_owned()),
+    };
+    if answer.stop == StopReason::BudgetExhausted {
+        let words = "the model was cut off: what it said had cost what a cap allows";
+        return Some(End::failed("budget_exhausted", words));
+    }
+    if answer.calls.is_empty() {
+        return match answer.stop {
+            StopReason::Pause => None,
+            StopReason::MaxTokens => Some(done("max_tokens", "the model reached the most it may say in one reply")),
+            StopReason::Refusal => Some(done("refusal", "the model declined to answer")),
+            StopReason::WindowFull => Some(done("window_full", "the model's window is full")),
+            StopReason::EndTurn | StopReason::ToolUse | StopReason::BudgetExhausted => Some(End::done()),
+        };
+    }
+    (request.turn >= active.limits.steps).then(|| {
+        let steps = active.limits.steps;
+        End::failed("step_limit", format!("the run has used up its {steps} steps"))
+    })
+}
+
+/// The reply's calls, each under a name of its own: what answers a call says which by its name.
+fn distinct_calls(mut blocks: Vec<Block>) -> (Vec<Block>, Vec<ToolCall>) {
+    let mut names = HashSet::new();
+    let mut calls = Vec::new();
+    for block in &mut blocks {
+        let Block::ToolUse(call) = block else { continue };
+        let given = call.id.0.clone();
+        let mut again = 1;
+        while !names.insert(call.id.clone()) {
+            again += 1;
+            call.id = ToolCallId(format!("{given}-{again}"));
+        }
+        calls.push(call.clone());
+    }
+    (blocks, calls)
+}
