@@ -43,10 +43,10 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
         ClientCommand::Cancel { session } => {
             let session = resolve(client, &session).await?;
             let answer: Value = client.post(&format!("/sessions/{session}/cancel"), &json!({})).await?;
-            let words = if answer["run"].is_null() {
-                "nothing was under way"
-            } else {
+            let words = if answer["cancelled"] == true {
                 "cancelled"
+            } else {
+                "nothing was under way"
             };
             say(json, &answer, words)?;
         }

@@ -1,0 +1,78 @@
+//! Who asks. Comes before everything else: a request without a good token learns nothing but that.
+
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::AUTHORIZATION;
+use axum::http::request::Parts;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use secret::Secret;
+use store::{Asker, Identity};
+
+use crate::api::Doors;
+use crate::error::ApiError;
+
+/// The one path that answers everybody. It says nothing but that the process lives.
+pub(crate) const OPEN_PATH: &str = "/healthz";
+
+/// The user whose token came with the request.
+#[derive(Clone)]
+pub(crate) struct Caller(pub(crate) Identity);
+
+impl Caller {
+    /// Who asks, for the store and control.
+    pub(crate) fn asker(&self) -> Asker {
+        self.0.asker()
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parts.extensions.get::<Self>().cloned().ok_or(ApiError::NO_TOKEN)
+    }
+}
+
+/// Lets pass who shows a good token.
+pub(crate) async fn authenticate(State(doors): State<Doors>, mut request: Request, next: Next) -> Response {
+    if request.uri().path() == OPEN_PATH {
+        return next.run(request).await;
+    }
+    let caller = match shown(&request) {
+        Ok(token) => doors.control.authenticate(&token).await.map_err(ApiError::from),
+        Err(error) => Err(error),
+    };
+    match caller {
+        Ok(identity) => {
+            request.extensions_mut().insert(Caller(identity));
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The token that a request shows: in the one place for it, and once.
+fn shown(request: &Request) -> Result<Secret, ApiError> {
+    if request.uri().query().is_some_and(carries_token) {
+        return Err(ApiError::TOKEN_IN_URL);
+    }
+    let mut headers = request.headers().get_all(AUTHORIZATION).iter();
+    let (Some(header), None) = (headers.next(), headers.next()) else {
+        return Err(ApiError::NO_TOKEN);
+    };
+    let token = header.to_str().ok().and_then(|header| {
+        let (scheme, token) = header.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+    });
+    let token = token.filter(|token| !token.is_empty() && token.len() <= 200);
+    token.map(Secret::new).ok_or(ApiError::NO_TOKEN)
+}
+
+/// A URL is written into logs and histories: a token in it is refused, good or not, so that nobody gets used to it.
+fn carries_token(query: &str) -> bool {
+    const NAMES: [&str; 5] = ["token", "access_token", "api_key", "authorization", "bearer"];
+    query
+        .split('&')
+        .filter_map(|pair| pair.split('=').next())
+        .any(|name| NAMES.contains(&name.to_ascii_lowercase().as_str()))
+}

@@ -1,0 +1,108 @@
+//! What is read of a request: JSON and queries, each within a limit, each with a clear error.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::request::Parts;
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+use serde::de::DeserializeOwned;
+
+use crate::error::ApiError;
+
+/// The largest JSON body: a prompt with some pictures.
+pub(crate) const LARGEST_JSON: usize = 24 << 20;
+/// How much of a body that is too large is read and thrown away, so that the one who sends it gets to read the answer.
+const DRAINED: usize = 64 << 20;
+/// How long a JSON body may take to arrive.
+const ARRIVES: Duration = Duration::from_secs(60);
+
+/// A JSON body. An empty one is an object without members.
+pub(crate) struct JsonBody<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequest<S> for JsonBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
+        let body = tokio::time::timeout(ARRIVES, read(request))
+            .await
+            .map_err(|_| ApiError::too_slow())??;
+        let text = std::str::from_utf8(&body).map_err(|error| {
+            ApiError::invalid(format!(
+                "the body is not UTF-8: byte {} belongs to no character",
+                error.valid_up_to()
+            ))
+        })?;
+        let text = if text.trim().is_empty() { "{}" } else { text };
+        let value = serde_json::from_str(text)
+            .map_err(|error| ApiError::invalid(format!("the body is not what is expected here: {error}")))?;
+        Ok(Self(value))
+    }
+}
+
+async fn read(request: Request) -> Result<Bytes, ApiError> {
+    let declared = request
+        .headers()
+        .get(CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if declared.is_some_and(|length| length > DRAINED) {
+        return Err(ApiError::too_large(LARGEST_JSON));
+    }
+    let mut body = BytesMut::new();
+    let mut length = 0;
+    let mut pieces = request.into_body().into_data_stream();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| ApiError::invalid("the body broke off"))?;
+        length += piece.len();
+        if length <= LARGEST_JSON {
+            body.extend_from_slice(&piece);
+        } else {
+            body = BytesMut::new();
+        }
+        if length > DRAINED {
+            break;
+        }
+    }
+    if length > LARGEST_JSON {
+        Err(ApiError::too_large(LARGEST_JSON))
+    } else {
+        Ok(body.freeze())
+    }
+}
+
+/// The query of a URL.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match axum::extract::Query::try_from_uri(&parts.uri) {
+            Ok(axum::extract::Query(query)) => Ok(Self(query)),
+            Err(error) => Err(ApiError::invalid(format!(
+                "the query is not what is expected here: {}",
+                error.body_text()
+            ))),
+        }
+    }
+}
+
+/// A part of the path that is an id.
+pub(crate) struct Id<T>(pub(crate) T);
+
+impl<T, S> FromRequestParts<S> for Id<T>
+where
+    T: std::str::FromStr<Err: std::fmt::Display>,
+    S: Send + Sync,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = axum::extract::Path::<String>::from_request_parts(parts, state).await;
+        let axum::extract::Path(text) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
+        text.parse()
+            .map(Self)
+            .map_err(|error: T::Err| ApiError::invalid(error.to_string()))
+    }
+}

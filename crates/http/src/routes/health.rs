@@ -1,0 +1,56 @@
+//! Whether it lives, and how it is.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use utoipa::openapi::OpenApi;
+
+use crate::api::{Doors, description};
+use crate::authenticate::Caller;
+use crate::error::ApiError;
+use crate::metrics::resident_bytes;
+
+/// Whether the process lives. Open to all, and says nothing else.
+#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "It lives.", body = String, content_type = "text/plain")))]
+pub(crate) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Figures for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "health", responses((status = 200, description = "Prometheus' text format.", body = String, content_type = "text/plain")))]
+pub(crate) async fn get_metrics(State(doors): State<Doors>, _: Caller) -> impl IntoResponse {
+    let health = doors.control.health().await;
+    let up = |words: &Option<String>| i64::from(words.is_none());
+    let runs = i64::try_from(health.runs).unwrap_or(i64::MAX);
+    let mut gauges = vec![
+        ("belljar_runs_running", "Runs that are under way.", runs),
+        ("belljar_store_up", "Whether the store answers.", up(&health.store)),
+        (
+            "belljar_sandboxes_up",
+            "Whether the sandbox provider answers.",
+            up(&health.sandboxes),
+        ),
+    ];
+    gauges.extend(resident_bytes().map(|bytes| ("process_resident_memory_bytes", "Memory in use.", bytes)));
+    (
+        [(CONTENT_TYPE, "text/plain; version=0.0.4")],
+        doors.metrics.exposition(&gauges),
+    )
+}
+
+/// The OpenAPI description of this API.
+#[utoipa::path(get, path = "/openapi.json", tag = "health", responses((status = 200, description = "OpenAPI 3.1.")))]
+pub(crate) async fn get_description(_: Caller) -> Json<OpenApi> {
+    Json(description())
+}
+
+/// There is no such path.
+pub(crate) async fn unknown_path() -> ApiError {
+    ApiError::no_path()
+}
+
+/// The path does not do that.
+pub(crate) async fn unknown_method() -> ApiError {
+    ApiError::no_method()
+}

@@ -1,0 +1,99 @@
+//! What was spent.
+
+use axum::Json;
+use axum::extract::State;
+use domain::{Money, SessionId, Usage, UserId};
+use serde::{Deserialize, Serialize};
+use store::{By, UsageFilter};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::api::Doors;
+use crate::authenticate::Caller;
+use crate::body::Query;
+use crate::error::ApiError;
+
+/// What sums are made by.
+#[derive(Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SumBy {
+    /// Each session.
+    Session,
+    /// Each user.
+    User,
+    /// Each day (UTC).
+    #[default]
+    Day,
+    /// Each model.
+    Model,
+}
+
+/// Which calls are summed up.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct GetUsage {
+    /// Of this session.
+    session: Option<SessionId>,
+    /// Of this user; without it an admin sees everybody, others themselves.
+    user: Option<UserId>,
+    /// From this day on, counted from 1970-01-01 (UTC).
+    from_day: Option<i64>,
+    /// Up to this day.
+    to_day: Option<i64>,
+    /// One sum for each of what.
+    #[serde(default)]
+    #[param(inline)]
+    by: SumBy,
+}
+
+/// A sum.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Sum {
+    /// The session's, user's, day's or model's name.
+    name: String,
+    /// Calls of models.
+    calls: i64,
+    /// Calls that were counted here, since the provider said nothing.
+    estimated: i64,
+    /// Tokens.
+    usage: Usage,
+    /// What was charged.
+    cost: Money,
+}
+
+/// Sums.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Sums {
+    /// By name.
+    sums: Vec<Sum>,
+}
+
+/// What was spent.
+#[utoipa::path(get, path = "/usage", tag = "money", params(GetUsage), responses((status = 200, description = "Sums of the ledger.", body = Sums)))]
+pub(crate) async fn get_usage(
+    State(doors): State<Doors>,
+    caller: Caller,
+    Query(query): Query<GetUsage>,
+) -> Result<Json<Sums>, ApiError> {
+    let filter = UsageFilter {
+        session: query.session,
+        user: query.user,
+        from_day: query.from_day,
+        to_day: query.to_day,
+    };
+    let by = match query.by {
+        SumBy::Session => By::Session,
+        SumBy::User => By::User,
+        SumBy::Day => By::Day,
+        SumBy::Model => By::Model,
+    };
+    let sums = doors.control.usage(caller.asker(), filter, by).await?;
+    let sums = sums.into_iter().map(|sum| Sum {
+        name: sum.name,
+        calls: sum.calls,
+        estimated: sum.estimated,
+        usage: sum.usage,
+        cost: sum.cost,
+    });
+    Ok(Json(Sums { sums: sums.collect() }))
+}
