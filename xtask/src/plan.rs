@@ -125,7 +125,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "tools",
         ],
     ),
-    planned(Row::Binary, "belljar-runtime", &["lifecycle", "runtime", "sys"]),
+    planned(Row::Binary, "belljar-runtime", &["runtime"]),
     planned(Row::Development, "testkit", &["domain", "lifecycle", "llm"]),
     planned(Row::Development, "bench", &[]),
     planned(Row::Development, "e2e", &[]),

@@ -1,0 +1,203 @@
+//! `kill -9` of everything, at every event: the run goes on or ends cleanly, nothing is lost, doubled or repeated.
+//!
+//! BELLJAR_TEST_SEED chooses the sample; BELLJAR_TEST_FULL=1 takes every index, and many pairs.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt, SeedableRng};
+
+use crate::installation::Installation;
+use crate::processes;
+use crate::transcript::Transcript;
+
+/// Every call leaves a mark that shows if it was made twice.
+const JOB: &str = r#"
+steps:
+  - when: { turn: 1 }
+    text: "I look round, and write."
+    tools:
+      - name: safebash
+        input: { command: "ls -a" }
+      - name: exec
+        input: { code: "import { appendFile } from 'node:fs/promises'; await appendFile('first.txt', 'x'); return 1;" }
+  - when: { turn: 2 }
+    thinking: "One more."
+    text: "Now the second mark."
+    tools:
+      - name: exec
+        input: { code: "import { appendFile } from 'node:fs/promises'; await appendFile('second.txt', 'x'); return 2;" }
+  - when: { turn: 3 }
+    text: "All of it is done, and here are some words to be cut in the middle."
+    piece: 8
+"#;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Victim {
+    Runtime,
+    Hands,
+    Sandbox,
+    Host,
+    Serve,
+    Everything,
+}
+
+impl Victim {
+    const ALL: [Self; 6] = [
+        Self::Runtime,
+        Self::Hands,
+        Self::Sandbox,
+        Self::Host,
+        Self::Serve,
+        Self::Everything,
+    ];
+
+    fn strike(self, belljar: &Installation) {
+        match self {
+            Self::Runtime => belljar.first_processes().into_iter().for_each(processes::kill),
+            Self::Hands => belljar
+                .first_processes()
+                .into_iter()
+                .flat_map(processes::children)
+                .for_each(processes::kill),
+            Self::Sandbox => {
+                let listed = belljar.run(&["sandbox", "list", "--json"]);
+                let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+                for sandbox in listed.as_array().into_iter().flatten() {
+                    if let Some(id) = sandbox["id"].as_str() {
+                        belljar.run(&["sandbox", "rm", id]);
+                    }
+                }
+            }
+            Self::Host => belljar.replace_host(),
+            Self::Serve => belljar.replace_serve(),
+            Self::Everything => belljar.replace_everything(),
+        }
+    }
+}
+
+/// One run, struck at these event numbers.
+fn disturbed(belljar: &Installation, session: &str, strikes: &[(Victim, i64)]) {
+    let case = format!("{session}: {strikes:?}");
+    let mut child = belljar
+        .command(&["run", "--json", "--session", session, "do it"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("run belljar");
+    let mut printed = String::new();
+    let mut open = strikes.to_vec();
+    for line in BufReader::new(child.stdout.take().expect("its output is piped"))
+        .lines()
+        .map_while(Result::ok)
+    {
+        let number = serde_json::from_str::<serde_json::Value>(&line)
+            .ok()
+            .and_then(|frame| frame["number"].as_i64());
+        printed.push_str(&line);
+        printed.push('\n');
+        let due: Vec<Victim> = open
+            .iter()
+            .filter(|(_, at)| number == Some(*at))
+            .map(|(victim, _)| *victim)
+            .collect();
+        open.retain(|(_, at)| number != Some(*at));
+        due.into_iter().for_each(|victim| victim.strike(belljar));
+    }
+    let status = child.wait().expect("wait for belljar");
+    let watched = Transcript::read(&printed);
+    let stored = belljar.transcript(session);
+    let check = || {
+        watched.assert_whole();
+        stored.assert_whole();
+        let durable: Vec<_> = watched.0.iter().filter(|frame| frame["number"].is_i64()).collect();
+        assert_eq!(
+            durable,
+            stored.0.iter().collect::<Vec<_>>(),
+            "the watcher saw something else than was stored"
+        );
+        assert_eq!(stored.last_state(), "done");
+        assert!(status.success(), "belljar run ended with {status}");
+        let users = stored
+            .of("message")
+            .filter(|event| event["message"]["author"]["kind"] == "user")
+            .count();
+        assert_eq!(users, 1, "the prompt is lost or doubled");
+        let said = stored.said();
+        assert_eq!(
+            said.matches("All of it is done").count(),
+            1,
+            "the answer is lost or doubled: {said}"
+        );
+    };
+    if let Err(panic) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)) {
+        eprintln!(
+            "{case} failed; stored: {}",
+            serde_json::to_string_pretty(&stored.0).unwrap_or_default()
+        );
+        std::panic::resume_unwind(panic);
+    }
+    for mark in ["first.txt", "second.txt"] {
+        let output = belljar.run(&["get", session, mark, "-"]);
+        let marks = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            marks.len() <= 1,
+            "{case}: the call that writes {mark} was made {} times",
+            marks.len()
+        );
+    }
+}
+
+fn undisturbed(belljar: &Installation) -> i64 {
+    disturbed(belljar, "undisturbed", &[]);
+    let count = belljar.transcript("undisturbed").0.len();
+    i64::try_from(count).expect("a small number")
+}
+
+fn seed() -> u64 {
+    let seed = std::env::var("BELLJAR_TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| rand::rng().next_u64());
+    println!("BELLJAR_TEST_SEED={seed} repeats this sample");
+    seed
+}
+
+fn strike_every_victim(placement: &str) {
+    let belljar = Installation::start_with(JOB, &format!("---\nplacement = \"{placement}\"\n"));
+    let events = undisturbed(&belljar);
+    let full = std::env::var_os("BELLJAR_TEST_FULL").is_some();
+    let mut random = StdRng::seed_from_u64(seed());
+    for victim in Victim::ALL {
+        let all: Vec<i64> = (1..=events).collect();
+        let indexes: Vec<i64> = if full {
+            all
+        } else {
+            all.sample(&mut random, 2).copied().collect()
+        };
+        for at in indexes {
+            disturbed(&belljar, &format!("{victim:?}-at-{at}"), &[(victim, at)]);
+        }
+    }
+    let pairs = if full { 50 } else { 2 };
+    for pair in 0..pairs {
+        let mut strike = || {
+            let victim = *Victim::ALL.choose(&mut random).expect("there are victims");
+            (victim, random.random_range(1..=events))
+        };
+        let strikes = [strike(), strike()];
+        disturbed(&belljar, &format!("pair-{pair}"), &strikes);
+    }
+}
+
+#[test]
+fn any_process_may_die_at_any_event_with_the_loop_in_the_sandbox() {
+    strike_every_victim("sandbox");
+}
+
+#[test]
+fn any_process_may_die_at_any_event_with_the_loop_in_the_control_plane() {
+    strike_every_victim("control-plane");
+}

@@ -1,0 +1,263 @@
+//! What people do with Belljar all day.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use testkit::eventually;
+
+use crate::installation::Installation;
+use crate::transcript::Transcript;
+
+/// Looks round, writes a file, counts in it with code, and answers with what the code said.
+const JOB: &str = r#"
+steps:
+  - when: { turn: 1, text: count }
+    text: "Let me look."
+    tools:
+      - name: safebash
+        input: { command: "ls -a" }
+      - name: write
+        input: { path: fruit.txt, content: "apple\npear\nplum\n" }
+  - when: { turn: 2, text: count }
+    thinking: "Three lines, I think."
+    tools:
+      - name: exec
+        input:
+          code: |
+            import { readFile } from "node:fs/promises";
+            const lines = (await readFile("fruit.txt", "utf8")).trim().split("\n");
+            await writeToFile("sorted.txt", lines.sort().reverse().join("\n"));
+            return { count: lines.length };
+  - when: { turn: 3, text: count }
+    text: "There are {{ result.0.json.count }} kinds of fruit."
+  - when: { turn: 1, text: again }
+    tools:
+      - name: read
+        input: { path: sorted.txt }
+  - when: { turn: 2, text: again }
+    text: "First comes {{ result.0.text }}"
+  - when: { text: slow, turn: 1 }
+    tools:
+      - name: exec
+        input: { code: "await new Promise((done) => setTimeout(done, 600000)); return 1;" }
+  - when: { text: slow }
+    text: "The long work is over."
+  - when: { text: hello }
+    text: "Good day."
+"#;
+
+const PLACEMENTS: [&str; 2] = ["sandbox", "control-plane"];
+
+fn placed(placement: &str) -> Installation {
+    Installation::start_with(JOB, &format!("---\nplacement = \"{placement}\"\n"))
+}
+
+#[test]
+fn a_prompt_goes_in_work_is_done_and_an_answer_comes_out() {
+    for placement in PLACEMENTS {
+        let belljar = placed(placement);
+        let printed = belljar.done(&["run", "--session", "fruit", "count the fruit"]);
+        assert!(
+            printed.contains("There are 3 kinds of fruit."),
+            "{placement}: {printed}"
+        );
+        assert_eq!(belljar.file("fruit", "sorted.txt"), "plum\npear\napple");
+
+        let transcript = belljar.transcript("fruit");
+        transcript.assert_whole();
+        assert_eq!(transcript.last_state(), "done");
+        let tools: Vec<&str> = transcript
+            .of("tool_started")
+            .filter_map(|event| event["name"].as_str())
+            .collect();
+        assert_eq!(tools, ["safebash", "write", "exec"], "{placement}");
+        let authors: Vec<&str> = transcript
+            .of("message")
+            .filter_map(|event| event["message"]["author"]["kind"].as_str())
+            .collect();
+        assert_eq!(
+            authors,
+            ["user", "model", "sandbox", "model", "sandbox", "model"],
+            "{placement}"
+        );
+
+        let again = belljar.done(&["run", "--session", "fruit", "and again"]);
+        assert!(
+            again.contains("plum"),
+            "{placement}: the workspace is still there: {again}"
+        );
+    }
+}
+
+#[test]
+fn files_go_up_and_down_as_they_are() {
+    let belljar = placed("sandbox");
+    let here = belljar.path("data.bin");
+    let bytes: Vec<u8> = (0..3_000_000_u32)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    fs::write(&here, &bytes).unwrap();
+    belljar.done(&["run", "--session", "files", "--file", &here.to_string_lossy(), "hello"]);
+    let back = belljar.path("back.bin");
+    belljar.done(&["get", "files", "data.bin", &back.to_string_lossy()]);
+    assert!(fs::read(&back).unwrap() == bytes, "the file came back changed");
+    assert!(belljar.done(&["files", "files"]).contains("data.bin"));
+    for outside in ["../../etc/passwd", "/etc/passwd", "no-such-file"] {
+        let output = belljar.run(&["get", "files", outside, "-"]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{outside}");
+    }
+}
+
+#[test]
+fn a_cancelled_run_leaves_no_process_behind() {
+    for placement in PLACEMENTS {
+        let belljar = placed(placement);
+        let mut run = watched(&belljar, &["run", "--json", "--session", "slow", "slow work"]);
+        eventually("the tool to begin", || {
+            belljar.transcript("slow").of("tool_started").next().map(drop)
+        });
+        let before = workers(&belljar);
+        assert!(!before.is_empty(), "{placement}: the tool's process is to be seen");
+        belljar.done(&["cancel", "slow"]);
+        run.wait().unwrap();
+        let transcript = belljar.transcript("slow");
+        transcript.assert_whole();
+        assert_eq!(transcript.last_state(), "cancelled", "{placement}");
+        eventually("the tool's processes to be gone", || {
+            workers(&belljar).is_empty().then_some(())
+        });
+        let printed = belljar.done(&["run", "--session", "slow", "hello"]);
+        assert!(printed.contains("Good day."), "{placement}: {printed}");
+    }
+}
+
+#[test]
+fn a_prompt_meets_work_under_way_as_it_was_told() {
+    let belljar = placed("sandbox");
+    let mut first = watched(&belljar, &["run", "--json", "--session", "s", "slow work"]);
+    eventually("the tool to begin", || {
+        belljar.transcript("s").of("tool_started").next().map(drop)
+    });
+    let mut queued = watched(
+        &belljar,
+        &["run", "--json", "--session", "s", "--delivery", "queue", "hello"],
+    );
+    eventually("the queued run", || {
+        (belljar
+            .transcript("s")
+            .of("run")
+            .filter(|event| event["state"] == "queued")
+            .count()
+            >= 2)
+            .then_some(())
+    });
+    let printed = belljar.done(&["run", "--session", "s", "count the fruit"]);
+    assert!(
+        printed.contains("There are 3 kinds"),
+        "a restart interrupts what is under way: {printed}"
+    );
+    first.wait().unwrap();
+    queued.wait().unwrap();
+    let transcript = belljar.transcript("s");
+    transcript.assert_whole();
+    assert!(
+        transcript.of("run").any(|event| event["state"] == "interrupted"),
+        "{transcript:?}"
+    );
+    assert!(
+        transcript.said().contains("Good day."),
+        "the queued prompt had its turn: {}",
+        transcript.said()
+    );
+}
+
+#[test]
+fn mistakes_are_answered_in_words_and_by_exit_code() {
+    let belljar = Installation::start_with(JOB, "[budget]\nrun = 0.0000001\n");
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["run", "--session", "x", ""], 2, "empty"),
+        (
+            &["run", "--session", "x", "--model", "no-such-model", "hello"],
+            1,
+            "no-such-model",
+        ),
+        (&["run", "--session", "x", "hello"], 4, "budget"),
+        (&["show", "no-such-session"], 1, "no-such-session"),
+        (&["run", "--nonsense"], 2, "--nonsense"),
+        (&["get", "no-such-session", "x"], 1, "no-such-session"),
+        (&["sandbox", "rm", "not-an-id"], 2, "not-an-id"),
+    ];
+    for (arguments, code, word) in cases {
+        let output = belljar.run(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?} said {said}");
+        assert!(said.contains(word), "{arguments:?} said {said}");
+    }
+    let stranger = belljar
+        .command(&["sessions"])
+        .env("BELLJAR_TOKEN", "not-a-token")
+        .output()
+        .unwrap();
+    assert_eq!(
+        stranger.status.code(),
+        Some(3),
+        "{}",
+        String::from_utf8_lossy(&stranger.stderr)
+    );
+}
+
+#[test]
+fn a_missing_image_is_a_failed_run_that_says_so() {
+    let belljar = Installation::start(JOB);
+    fs::remove_file(belljar.data().join("images").join(&testkit::miniature().digest)).unwrap();
+    let output = belljar.run(&["run", "--session", "x", "count the fruit"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("image"), "{said}");
+    belljar.transcript("x").assert_whole();
+}
+
+#[test]
+fn a_backup_taken_while_it_runs_brings_everything_back() {
+    let belljar = Installation::start(JOB);
+    belljar.done(&["run", "--session", "kept", "count the fruit"]);
+    let before = belljar.transcript("kept").0;
+    let copy = belljar.path("copy.db");
+    let config = belljar.path("belljar.toml");
+    let (copy, config) = (copy.to_string_lossy(), config.to_string_lossy());
+    belljar.done(&["backup", &copy, "--config", &config]);
+    belljar.done(&["run", "--session", "lost", "hello"]);
+    belljar.stop_serve();
+    belljar.done(&["restore", &copy, "--config", &config]);
+    belljar.start_serve();
+    assert_eq!(belljar.transcript("kept").0, before);
+    assert_eq!(belljar.run(&["show", "lost"]).status.code(), Some(1));
+    let printed = belljar.done(&["run", "--session", "kept", "and again"]);
+    assert!(printed.contains("plum"), "{printed}");
+}
+
+/// The processes that tools of this installation's sandboxes run.
+fn workers(belljar: &Installation) -> Vec<u32> {
+    let hands = belljar
+        .first_processes()
+        .into_iter()
+        .flat_map(crate::processes::children);
+    hands.flat_map(crate::processes::children).collect()
+}
+
+fn watched(belljar: &Installation, arguments: &[&str]) -> std::process::Child {
+    let mut command: Command = belljar.command(arguments);
+    command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("run belljar")
+}
+
+#[test]
+fn what_a_watcher_prints_is_what_is_stored() {
+    let belljar = Installation::start(JOB);
+    let printed = Transcript::read(&belljar.done(&["run", "--json", "--session", "w", "count the fruit"]));
+    let durable: Vec<_> = printed.0.into_iter().filter(|frame| frame["number"].is_i64()).collect();
+    assert_eq!(durable, belljar.transcript("w").0);
+}
