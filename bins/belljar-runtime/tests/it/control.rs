@@ -1,0 +1,92 @@
+//! Claims, loops, and control planes that come and go.
+
+use std::collections::BTreeMap;
+
+use domain::{Epoch, RunId, SessionId};
+use protocol::{Start, ToControl};
+use secret::Secret;
+use serde_json::json;
+
+use crate::handler::{TOKEN, reply};
+use crate::jail::{Jail, limits, tool_call, words};
+
+fn start(steps: u32) -> Start {
+    Start {
+        run: RunId::new(),
+        epoch: Epoch(1),
+        turn: 1,
+        tools: vec!["read".into(), "write".into()],
+        limits: domain::RunLimits { steps, ..limits() },
+    }
+}
+
+#[tokio::test]
+async fn a_loop_uses_tools_in_parallel_hands_in_the_results_and_ends() {
+    let mut jail = Jail::claimed().await;
+    jail.play([
+        reply(vec![
+            tool_call("a", "write", json!({"path": "/workspace/a.txt", "content": "alpha"})),
+            tool_call("b", "write", json!({"path": "/workspace/b.txt", "content": "beta"})),
+        ]),
+        reply(vec![tool_call("c", "read", json!({"path": "/workspace/a.txt"}))]),
+        reply(vec![]),
+    ]);
+    let start = start(10);
+    jail.linked.start(start.clone()).await.unwrap();
+    let end = ToControl::LoopEnded {
+        run: start.run,
+        epoch: start.epoch,
+        failure: None,
+    };
+    loop {
+        match jail.event().await {
+            ToControl::Progress { .. } => {}
+            event => break assert_eq!(event, end),
+        }
+    }
+    let turns = jail.handler.turns.lock().unwrap();
+    let said: Vec<Vec<_>> = turns
+        .iter()
+        .map(|turn| turn.results.iter().map(|result| result.id.0.as_str()).collect())
+        .collect();
+    assert_eq!(said, [vec![], vec!["a", "b"], vec!["c"]]);
+    assert!(words(&turns[2].results[0]).contains("alpha"), "{:?}", turns[2]);
+    assert_eq!(std::fs::read_to_string(jail.workspace().join("b.txt")).unwrap(), "beta");
+}
+
+#[tokio::test]
+async fn a_refused_turn_ends_the_loop_and_says_why() {
+    let mut jail = Jail::claimed().await;
+    jail.linked.start(start(10)).await.unwrap();
+    match jail.event().await {
+        ToControl::LoopEnded {
+            failure: Some(failure), ..
+        } => assert_eq!(failure, "there are no more replies"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_never_changes_its_session() {
+    let mut jail = Jail::claimed().await;
+    let token = Secret::new(TOKEN);
+    let stranger = jail.linked.claim(SessionId::new(), &token, BTreeMap::new());
+    let error = testkit::within("the claim", stranger).await.unwrap_err();
+    assert!(error.to_string().contains("belongs to another session"), "{error}");
+    jail.claim().await;
+    jail.restart_control().await;
+    jail.claim().await;
+}
+
+#[tokio::test]
+async fn a_control_plane_that_comes_back_finds_the_sandbox_as_it_was() {
+    let mut jail = Jail::claimed().await;
+    jail.call("write", json!({"path": "/workspace/kept.txt", "content": "still here"}))
+        .await;
+    jail.restart_control().await;
+    let result = jail.call("read", json!({"path": "/workspace/kept.txt"})).await;
+    assert!(words(&result).contains("still here"), "{result:?}");
+    // The token is kept too.
+    jail.shell("getent hosts x.test || true").await;
+    assert!(jail.seen().contains(&"resolve x.test".to_owned()), "{:?}", jail.seen());
+}

@@ -1,0 +1,280 @@
+//! The jail.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use domain::{RunLimits, SandboxId, SessionId, ToolCall, ToolCallId, ToolResult};
+use lifecycle::Tasks;
+use link::server::{LinkHandler, Linked};
+use protocol::{ToControl, TurnReply};
+use secret::Secret;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::handler::{Handler, TOKEN};
+
+/// What `sandbox::capture` promises of the network, then the jail itself.
+const SCRIPT: &str = r#"
+set -e
+ip link set lo up
+ip address add 198.18.0.1/32 dev lo
+ip -6 address add fdbe:11a6:a12::1/128 dev lo nodad
+ip route add local 0.0.0.0/0 dev lo
+ip -6 route add local ::/0 dev lo
+echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start
+nft -f - <<RULES
+table inet belljar {
+    chain capture {
+        type nat hook output priority -100; policy accept;
+        ip daddr 127.0.0.0/8 return
+        ip6 daddr ::1 return
+        meta l4proto tcp redirect to :1
+        meta nfproto ipv4 udp dport 53 dnat ip to 198.18.0.1:53
+        meta nfproto ipv6 udp dport 53 dnat ip6 to [fdbe:11a6:a12::1]:53
+    }
+    chain guard {
+        type filter hook output priority 0; policy drop;
+        ct state established,related accept
+        ip daddr 127.0.0.0/8 accept
+        ip6 daddr ::1 accept
+        ip daddr 198.18.0.1 udp dport 53 accept
+        ip6 daddr fdbe:11a6:a12::1 udp dport 53 accept
+        meta l4proto udp reject with icmpx port-unreachable
+    }
+}
+RULES
+exec bwrap --die-with-parent --unshare-pid --unshare-ipc --as-pid-1 --info-fd 3 \
+    --cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_KILL \
+    --ro-bind "$ROOT" / --proc /proc --dev /dev --tmpfs /tmp --tmpfs /run \
+    --ro-bind "$JAIL/link" /run/belljar --ro-bind "$RUNTIME" /run/belljar-runtime \
+    --bind "$JAIL/workspace" /workspace --bind "$JAIL/resolv.conf" /etc/resolv.conf \
+    --chdir / --clearenv --setenv PATH /usr/local/bin:/usr/bin:/bin --setenv HOME /workspace \
+    /run/belljar-runtime pid1 3>"$JAIL/info" 2>"$JAIL/log"
+"#;
+
+pub(crate) struct Jail {
+    pub(crate) linked: Linked,
+    pub(crate) handler: Arc<Handler>,
+    pub(crate) events: mpsc::Receiver<ToControl>,
+    pub(crate) session: SessionId,
+    /// The runtime's process, as this machine numbers it.
+    pub(crate) pid: i32,
+    program: Child,
+    folder: tempfile::TempDir,
+}
+
+impl Jail {
+    /// A jail whose runtime is connected and belongs to nobody.
+    pub(crate) async fn unclaimed() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        for name in ["link", "workspace"] {
+            std::fs::create_dir(path.join(name)).unwrap();
+        }
+        std::fs::set_permissions(path.join("link"), PermissionsExt::from_mode(0o700)).unwrap();
+        std::os::unix::fs::chown(path.join("workspace"), Some(1000), Some(1000)).unwrap();
+        std::fs::write(
+            path.join("resolv.conf"),
+            "nameserver 198.18.0.1\noptions timeout:5 attempts:1\n",
+        )
+        .unwrap();
+        let (send, events) = mpsc::channel(1_000);
+        let handler = Arc::new(Handler {
+            seen: Mutex::default(),
+            turns: Mutex::default(),
+            replies: Mutex::default(),
+            events: send,
+            tasks: Tasks::new(),
+        });
+        let linked = listen(path, &handler);
+        let program = Command::new("unshare")
+            .args(["--net", "--mount", "sh", "-c", SCRIPT])
+            .env("ROOT", testkit::miniature().rootfs())
+            .env("JAIL", path)
+            .env("RUNTIME", env!("CARGO_BIN_EXE_belljar-runtime"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let log = path.join("log");
+        let connected = tokio::time::timeout(std::time::Duration::from_secs(30), linked.connected()).await;
+        assert!(
+            connected.is_ok(),
+            "the runtime did not connect: {:?}",
+            std::fs::read_to_string(log)
+        );
+        let info = testkit::eventually("the runtime's process id", || {
+            let text = std::fs::read_to_string(path.join("info")).ok()?;
+            serde_json::from_str::<Value>(&text).ok()
+        });
+        Self {
+            linked,
+            handler,
+            events,
+            session: SessionId::new(),
+            pid: i32::try_from(info["child-pid"].as_i64().unwrap()).unwrap(),
+            program,
+            folder,
+        }
+    }
+
+    /// A jail that belongs to a session.
+    pub(crate) async fn claimed() -> Self {
+        let jail = Self::unclaimed().await;
+        jail.claim().await;
+        jail
+    }
+
+    pub(crate) async fn claim(&self) {
+        let environment = BTreeMap::from([("API_KEY".to_owned(), "credential-brokered".to_owned())]);
+        let token = Secret::new(TOKEN);
+        let claim = self.linked.claim(self.session, &token, environment);
+        testkit::within("the claim", claim).await.unwrap();
+    }
+
+    /// The control plane goes and comes back.
+    pub(crate) async fn restart_control(&mut self) {
+        self.linked.close();
+        std::fs::remove_file(self.folder.path().join("link/link.sock")).unwrap();
+        self.linked = listen(self.folder.path(), &self.handler);
+        testkit::within("the runtime to come back", self.linked.connected()).await;
+    }
+
+    /// Runs a shell command in the jail as the sandbox's user, from outside the hands; gives back what it said.
+    pub(crate) async fn shell(&self, script: &str) -> String {
+        let mut command = self.enter();
+        command.args(["--setuid=1000", "--setgid=1000", "--", "/bin/sh", "-c", script]);
+        run(command).await
+    }
+
+    pub(crate) async fn python(&self, script: &str) -> String {
+        let mut command = self.enter();
+        command.args([
+            "--setuid=1000",
+            "--setgid=1000",
+            "--",
+            "/usr/bin/env",
+            "python3",
+            "-c",
+            script,
+        ]);
+        run(command).await
+    }
+
+    fn enter(&self) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+        command
+            .arg(format!("--target={}", self.pid))
+            .args(["--mount", "--pid", "--net", "--ipc"]);
+        command
+    }
+
+    pub(crate) fn seen(&self) -> Vec<String> {
+        self.handler.seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn play(&self, replies: impl IntoIterator<Item = TurnReply>) {
+        *self.handler.replies.lock().unwrap() = replies.into_iter().collect::<VecDeque<_>>();
+    }
+
+    pub(crate) fn workspace(&self) -> std::path::PathBuf {
+        self.folder.path().join("workspace")
+    }
+
+    pub(crate) async fn event(&mut self) -> ToControl {
+        testkit::within("an event", self.events.recv()).await.unwrap()
+    }
+
+    /// Everything that lives in the jail: process ids as this machine numbers them, and command lines.
+    pub(crate) fn processes(&self) -> Vec<(i32, String)> {
+        let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let Some(ours) = namespace(self.pid) else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse() else {
+                continue;
+            };
+            if namespace(pid).as_ref() == Some(&ours) {
+                let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                found.push((pid, String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned()));
+            }
+        }
+        found
+    }
+
+    pub(crate) fn process(&self, command: &str) -> Option<i32> {
+        self.processes()
+            .into_iter()
+            .find(|(_, line)| line.contains(command))
+            .map(|(pid, _)| pid)
+    }
+
+    pub(crate) fn hands(&self) -> i32 {
+        testkit::eventually("the hands", || self.process("belljar-runtime hands"))
+    }
+
+    pub(crate) async fn call(&self, name: &str, input: Value) -> ToolResult {
+        let call = tool_call("1", name, input);
+        testkit::within("the call", self.linked.call(call, limits()))
+            .await
+            .unwrap()
+    }
+}
+
+impl Drop for Jail {
+    fn drop(&mut self) {
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+        if std::thread::panicking() {
+            eprintln!(
+                "the runtime said: {}",
+                std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+            );
+        }
+    }
+}
+
+pub(crate) fn tool_call(id: &str, name: &str, input: Value) -> ToolCall {
+    ToolCall {
+        id: ToolCallId(id.into()),
+        name: name.into(),
+        input,
+    }
+}
+
+pub(crate) fn limits() -> RunLimits {
+    RunLimits {
+        tool_seconds: 40,
+        ..RunLimits::default()
+    }
+}
+
+pub(crate) fn exec(id: &str, code: &str) -> ToolCall {
+    tool_call(id, "exec", json!({ "code": code }))
+}
+
+/// The words of a result.
+pub(crate) fn words(result: &ToolResult) -> String {
+    serde_json::to_string(&result.content).unwrap()
+}
+
+fn listen(folder: &Path, handler: &Arc<Handler>) -> Linked {
+    let listener = UnixListener::bind(folder.join("link/link.sock")).unwrap();
+    let erased: Arc<dyn LinkHandler> = handler.clone();
+    link::server::serve(listener, SandboxId::new(), 0, erased, &handler.tasks).unwrap()
+}
+
+async fn run(mut command: Command) -> String {
+    tokio::task::spawn_blocking(move || testkit::run(&mut command))
+        .await
+        .unwrap()
+}

@@ -1,0 +1,12 @@
+//! The real program as the first process of a real jail: own process, mount and network namespaces, a root file system of its
+//! own, the capabilities that a sandbox gives it, and the network rules that a sandbox has.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod calls;
+mod control;
+mod files;
+mod handler;
+mod jail;
+mod link;
+mod network;
+mod walls;
