@@ -4,6 +4,7 @@
 
 mod command;
 mod miniature;
+pub mod model_server;
 mod wait;
 
 pub use command::{run, run_within};
