@@ -10,6 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// The longest line. A tool's arguments and its result (pictures included) fit; what is longer ends the stream.
 pub(crate) const LONGEST: usize = 16 << 20;
 
+/// The longest greeting.
+pub(crate) const GREETING: usize = 1 << 10;
+
 /// The length that a buffer keeps between lines.
 const USUAL: usize = 8 << 10;
 
@@ -23,8 +26,8 @@ pub enum LineError {
     #[error("the control stream ended in the middle of a line")]
     Cut,
     /// A line is longer than any honest one.
-    #[error("a line of the control stream is longer than {LONGEST} bytes")]
-    TooLong,
+    #[error("a line of the control stream is longer than {0} bytes")]
+    TooLong(usize),
     /// A line is not what the protocol says.
     #[error("a line of the control stream is malformed")]
     Malformed(#[source] serde_json::Error),
@@ -55,15 +58,15 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    /// The next line; none at the end. Nothing is lost when this is dropped and called again.
-    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LineError> {
+    /// The next line, of at most so many bytes; none at the end. Nothing is lost when this is dropped and called again.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self, longest: usize) -> Result<Option<T>, LineError> {
         loop {
             if let Some(end) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
                 return self.take(self.searched + end).map(Some);
             }
             self.searched = self.buffer.len();
-            if self.searched >= LONGEST {
-                return Err(LineError::TooLong);
+            if self.searched >= longest {
+                return Err(LineError::TooLong(longest));
             }
             if self.from.read_buf(&mut self.buffer).await.map_err(LineError::Read)? == 0 {
                 return if self.buffer.is_empty() {
@@ -98,7 +101,7 @@ mod tests {
         let mut reader = LineReader::new(bytes);
         let mut read = Vec::new();
         loop {
-            let line = reader.next().await.map_err(|error| error.to_string());
+            let line = reader.next(LONGEST).await.map_err(|error| error.to_string());
             let last = !matches!(line, Ok(Some(_)));
             read.push(line);
             if last {
@@ -128,7 +131,7 @@ mod tests {
         );
         assert_eq!(
             read(&vec![b'1'; LONGEST + USUAL]).await,
-            [Err(LineError::TooLong.to_string())]
+            [Err(LineError::TooLong(LONGEST).to_string())]
         );
     }
 }

@@ -44,7 +44,7 @@ impl ControlReader {
     /// # Errors
     /// When the stream broke off or what came is malformed: it must be opened anew.
     pub async fn next(&mut self) -> Result<Option<ToRuntime>, ClientError> {
-        Ok(self.0.next().await?)
+        Ok(self.0.next(lines::LONGEST).await?)
     }
 }
 
@@ -69,7 +69,10 @@ pub(super) async fn greet(stream: TokioIo<Upgraded>) -> Result<Control, ClientEr
         .write_all(&lines::encode(&Hello::ours()))
         .await
         .map_err(|error| lost(attempt, error))?;
-    let hello: Hello = lines.next().await?.ok_or_else(|| lost(attempt, "it was closed"))?;
+    let hello: Hello = lines
+        .next(lines::GREETING)
+        .await?
+        .ok_or_else(|| lost(attempt, "it was closed"))?;
     hello.check()?;
     Ok(Control {
         reader: ControlReader(lines),

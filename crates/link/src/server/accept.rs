@@ -19,14 +19,14 @@ use super::{LinkHandler, routes};
 
 /// Connections that one sandbox may have at once; further ones wait in the socket's own queue. More than a runtime ever needs:
 /// it carries fewer connections of its users.
-const CONNECTIONS: usize = 512;
+const CONNECTIONS: usize = 384;
 
 /// How long the head of a request may take, and how long it may be.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 16 << 10;
 
-/// Turns, with their large bodies, that one sandbox may have at once.
-const TURNS: usize = 4;
+/// Turns, with their large bodies, that one sandbox may have at once: one, and its repeat.
+const TURNS: usize = 2;
 
 /// What the tasks of one link share.
 pub(super) struct Link {

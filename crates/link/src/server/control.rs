@@ -25,7 +25,7 @@ pub(super) async fn run(stream: impl AsyncRead + AsyncWrite + Send, link: &Arc<L
     let mut lines = LineReader::new(read);
     let greeting = async {
         write.write_all(&lines::encode(&Hello::ours())).await.ok()?;
-        lines.next::<Hello>().await.ok()?
+        lines.next::<Hello>(lines::GREETING).await.ok()?
     };
     let Ok(Some(hello)) = timeout(GREETING, greeting).await else {
         warn!(sandbox = %link.sandbox, "the runtime opened a control stream and did not say what it speaks");
@@ -48,7 +48,7 @@ pub(super) async fn run(stream: impl AsyncRead + AsyncWrite + Send, link: &Arc<L
 
 async fn read_lines(mut lines: LineReader<impl AsyncRead + Unpin>, link: &Arc<Link>) -> String {
     loop {
-        match lines.next::<ToControl>().await {
+        match lines.next::<ToControl>(lines::LONGEST).await {
             Ok(Some(line)) => {
                 if let Some(event) = link.orders.answer(line) {
                     link.handler.event(link.sandbox, event).await;

@@ -26,7 +26,7 @@ use super::files::FileReader;
 use super::{Connection, control};
 
 /// What a turn may bring: the results of its calls, pictures included.
-const TURN_BYTES: usize = 64 << 20;
+const TURN_BYTES: usize = 32 << 20;
 const NAME_BYTES: usize = 1 << 10;
 
 /// How long the body of a request may take.

@@ -106,16 +106,18 @@ async fn a_malformed_control_stream_is_closed_and_the_next_one_served() {
     let hello = "{\"protocol\":1,\"build\":\"x\"}\n";
     for lines in [
         "nonsense\n".to_owned(),
+        "{\"protocol\":1,\"build\":\"".to_owned() + &"x".repeat(100_000),
         "{\"protocol\":99,\"build\":\"x\"}\n".to_owned(),
         format!("{hello}{{\"type\":\"become_root\"}}\n"),
         format!("{hello}\u{0}\n"),
         format!("{hello}{{\"type\":\"result\""),
     ] {
         let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
-        stream.write_all(format!("{open}{lines}").as_bytes()).await.unwrap();
-        stream.shutdown().await.unwrap();
+        // The server may close before it has read everything.
+        let _ = stream.write_all(format!("{open}{lines}").as_bytes()).await;
+        let _ = stream.shutdown().await;
         let mut answer = Vec::new();
-        within(stream.read_to_end(&mut answer)).await.unwrap();
+        let _ = within(stream.read_to_end(&mut answer)).await;
         assert!(answer.starts_with(b"HTTP/1.1 101"), "{lines}");
     }
     within(rig.linked.closed()).await;
