@@ -43,7 +43,7 @@ pub(crate) struct Line {
 pub(crate) fn dialect(providers: &Providers, model: &Arc<Model>) -> Dialect {
     let (providers, model) = (providers.clone(), Arc::clone(model));
     Dialect {
-        name: format!("{}/{}/{FRAME}", model.format.as_str(), model.family).into(),
+        name: format!("{}/{FRAME}", model.dialect()).into(),
         render: Arc::new(move |message| Line::new(&providers, &model, 0, message).frame()),
     }
 }
@@ -86,7 +86,7 @@ impl Line {
 
 impl Cached {
     fn speaks(&self, model: &Arc<Model>) -> bool {
-        self.model.format == model.format && self.model.family == model.family
+        self.model.dialect() == model.dialect()
     }
 
     /// The messages, oldest first.

@@ -1,7 +1,7 @@
 //! Sessions, their runs and what was said in them.
 
-use domain::{EventNumber, NumberedEvent, RunId, SessionId};
-use store::{Asker, Cursor, Page, Positioned, Run, Session, SessionFilter, Spend};
+use domain::{Door, EventNumber, NumberedEvent, RunId, SessionId};
+use store::{Asker, Cursor, Page, Positioned, Run, Session, SessionFilter, Spend, Target};
 
 use crate::{Control, ControlError};
 
@@ -12,6 +12,20 @@ impl Control {
     /// There is none, for the one who asks.
     pub async fn session(&self, asker: Asker, session: SessionId) -> Result<Session, ControlError> {
         Ok(self.0.store.session(asker, session).await?)
+    }
+
+    /// Finds or makes a session without a prompt, so that files can be put into it first. True: it was made.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks.
+    pub async fn open_session(
+        &self,
+        asker: Asker,
+        target: Target,
+        door: Door,
+        title: &str,
+    ) -> Result<(Session, bool), ControlError> {
+        Ok(self.0.store.open_session(asker, target, door, title).await?)
     }
 
     /// A page of sessions, last prompted first.
