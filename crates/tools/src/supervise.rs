@@ -24,7 +24,7 @@ pub(crate) use confine::Confinement;
 use crate::process::NOT_STARTED;
 
 /// How much sooner than the hands the kernel should kill a tool's processes when memory runs out.
-const OOM_SCORE: i32 = 500;
+const OOM_SCORE: i32 = 900;
 /// Orphans that end are seen to at least this often.
 const REAP_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 

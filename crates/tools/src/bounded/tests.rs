@@ -90,3 +90,14 @@ fn what_cannot_be_kept_is_said_to_be_lost() {
     let collected = collector.finish();
     assert!(collected.text.contains("the rest is lost"), "{}", collected.text);
 }
+
+#[test]
+fn no_more_is_kept_than_a_disk_can_bear() {
+    let (folder, files) = files();
+    let mut collector = Collector::raw(&files, "x".into(), 1_000);
+    let piece = vec![b'y'; 1024 * 1024];
+    (0..70).for_each(|_| drop(collector.push(&piece)));
+    let collected = collector.finish();
+    assert!(collected.text.contains("its beginning is in /workspace/.belljar/x: only its first"), "{}", collected.text);
+    assert_eq!(std::fs::metadata(folder.path().join(".belljar/x")).unwrap().len(), MAX_KEPT);
+}

@@ -1,0 +1,11 @@
+//! The tools on a real workspace, with real programs.
+
+mod bench;
+mod changes;
+mod exec;
+mod files;
+mod git;
+mod processes;
+mod read;
+mod safebash;
+mod skill;
