@@ -202,3 +202,17 @@ async fn faults_strike_as_often_as_they_say() {
     let script = Script::parse("steps: [{ text: fine, fault: { no_usage: true } }]").unwrap();
     assert_eq!(hear(&script, &body).await.unwrap().counted, llm::Counted::ByUs);
 }
+
+#[test]
+fn the_examples_of_the_documentation_are_scripts() {
+    let page = include_str!("../../../../docs/scripted.md");
+    let examples: Vec<&str> = page
+        .split("```yaml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    assert_eq!(examples.len(), 2);
+    for example in examples {
+        Script::parse(example).unwrap_or_else(|problem| panic!("{problem}\n{example}"));
+    }
+}

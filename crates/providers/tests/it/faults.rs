@@ -227,6 +227,8 @@ async fn connections_are_used_again_after_a_reply_and_after_a_refusal() {
         let before = server.connections();
         for _ in 0..5 {
             server.next(Answer::status(500));
+            // In pieces, the last of which says that nothing follows.
+            server.next(Answer::End(Speech::text("Hello."), usize::MAX));
             assert_eq!(ask(&providers, "m", &[prompt("hi")]).await.text, "Hello.");
         }
         assert_eq!(server.connections() - before, 1, "{kind:?}");
