@@ -35,6 +35,8 @@ pub enum Thinking {
     /// Nothing is said about it: the model's own default.
     #[default]
     Default,
+    /// Not at all; also for models of the Responses format that cannot think, and refuse to be asked for thoughts.
+    Off,
     /// At most so many tokens (Anthropic only; others take it for `Default`).
     Budget(u32),
     /// As much as it finds right at this effort.
@@ -259,6 +261,7 @@ fn tail_json(format: Format, head: &Head<'_>) -> Vec<u8> {
                     field("thinking", json!({"type": "adaptive"}));
                     field("output_config", json!({"effort": effort}));
                 }
+                Thinking::Off => field("thinking", json!({"type": "disabled"})),
                 Thinking::Default | Thinking::Budget(_) | Thinking::Effort(_) => {}
             }
         }
@@ -266,7 +269,9 @@ fn tail_json(format: Format, head: &Head<'_>) -> Vec<u8> {
             field("max_output_tokens", json!(head.max_tokens));
             // Nothing is kept by the provider: thoughts come back encrypted, and are sent again.
             field("store", json!(false));
-            field("include", json!(["reasoning.encrypted_content"]));
+            if head.thinking != Thinking::Off {
+                field("include", json!(["reasoning.encrypted_content"]));
+            }
             if let Thinking::Effort(effort) = head.thinking {
                 field("reasoning", json!({"effort": effort, "summary": "auto"}));
             }

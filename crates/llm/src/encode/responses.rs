@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use domain::{Block, ResultPart, Role};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{append_item, arguments, data_url, safe_name};
 
@@ -56,8 +57,8 @@ pub(super) fn append(json: &mut Vec<u8>, role: Role, blocks: &[&Block]) {
             Block::Image(image) => said.push(Part::InputImage {
                 image_url: data_url(image),
             }),
-            Block::Thinking { item: Some(item), .. } => append_item(json, item),
-            Block::Thinking { item: None, .. } => {}
+            Block::Thinking { item: Some(item), .. } if is_whole(item) => append_item(json, item),
+            Block::Thinking { .. } => {}
             Block::ToolUse(call) => append_item(
                 json,
                 &Item::FunctionCall {
@@ -84,6 +85,11 @@ pub(super) fn append(json: &mut Vec<u8>, role: Role, blocks: &[&Block]) {
             },
         );
     }
+}
+
+/// A thought that came without its sealed content stands with the provider only, which was told to keep nothing.
+fn is_whole(item: &Value) -> bool {
+    item["type"] != "reasoning" || item["encrypted_content"].is_string()
 }
 
 fn output(content: &[ResultPart]) -> Output<'_> {

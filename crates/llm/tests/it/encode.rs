@@ -225,6 +225,10 @@ fn settings_go_behind_the_messages() {
                     max_tokens: 500,
                     ..head(&tools, &ToolChoice::None)
                 },
+                Head {
+                    thinking: Thinking::Off,
+                    ..head(&tools, &ToolChoice::Auto)
+                },
                 head(&tools, &ToolChoice::Required),
                 Head {
                     system: "",

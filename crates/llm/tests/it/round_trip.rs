@@ -44,7 +44,7 @@ impl Dice {
                     Block::Thinking {
                         text,
                         signature: None,
-                        item: Some(json!({"type": "reasoning", "id": self.words(), "summary": summary})),
+                        item: Some(json!({"type": "reasoning", "id": self.words(), "summary": summary, "encrypted_content": "gAAA"})),
                     }
                 }
                 Format::OpenaiChat => Block::Thinking {
