@@ -1,6 +1,42 @@
 //! What this machine lacks for sandboxes, found out by trying.
+//!
+//! Nothing is concluded from a version or from a file that is there: each trial does for a moment what making a sandbox
+//! does, on a small scale, and leaves nothing behind. Mounts and networks are made in namespaces of a thread that ends.
+
+mod attempt;
+mod cgroup;
+mod container;
+mod disk;
+mod file_system;
+mod network;
+mod place;
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::Serialize;
+
+use self::attempt::Lack;
+
+/// The machine as it is to be used.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// The data directory. It need not be there yet.
+    pub data: PathBuf,
+    /// The user that `belljar serve` runs as; none where it is the same as the host agent's.
+    pub user: Option<String>,
+    /// The OCI runtime's command.
+    pub command: PathBuf,
+    /// The program that is PID 1 in every sandbox.
+    pub runtime: PathBuf,
+    /// The folder of the image that sandboxes are made from; none where it is not built yet.
+    pub image: Option<PathBuf>,
+    /// Where `belljar serve` is to listen, unless it does already.
+    pub ports: Vec<SocketAddr>,
+    /// Where programs are looked for, as in PATH.
+    pub path: OsString,
+}
 
 /// What came of one trial.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -25,4 +61,49 @@ pub enum Verdict {
     Warning,
     /// Sandboxes do not run.
     Lacking,
+}
+
+type Trial = fn(&Machine) -> Result<String, Lack>;
+
+/// Every trial, in the order in which they are reported.
+const TRIALS: &[(&str, Trial)] = &[
+    ("root", place::root),
+    ("user", place::user),
+    ("ids", file_system::ids),
+    ("overlay", file_system::overlay),
+    ("disk", disk::disk),
+    ("space", place::space),
+    ("memory", place::memory),
+    ("network", network::network),
+    ("cgroups", cgroup::cgroups),
+    ("system call filter", container::filter),
+    ("container", container::container),
+    ("image", container::image),
+    ("image building", place::building),
+    ("runtime", place::runtime),
+    ("port", place::ports),
+];
+
+/// Tries everything that sandboxes need on this machine. Takes seconds and blocks; to be run as root.
+#[must_use]
+pub fn examine(machine: &Machine) -> Vec<Finding> {
+    // Each in a thread of its own: a trial may change what its thread may do, for good.
+    let tried = std::thread::scope(|scope| {
+        let trials = TRIALS
+            .iter()
+            .map(|(what, trial)| (*what, scope.spawn(|| trial(machine))));
+        // One after the other: a machine that is looked at should not be busy with being looked at.
+        trials.map(|(what, trial)| (what, trial.join())).collect::<Vec<_>>()
+    });
+    let found = tried.into_iter().map(|(what, result)| match result {
+        Ok(Ok(says)) => Finding {
+            what,
+            verdict: Verdict::Fine,
+            says,
+            mend: None,
+        },
+        Ok(Err(lack)) => lack.finding(what),
+        Err(_) => Lack::lacking("the trial itself went wrong", "report this as a fault of Belljar").finding(what),
+    });
+    found.collect()
 }

@@ -1,1 +1,190 @@
-//! The doctor on this machine.
+//! The doctor, on this machine.
+
+use std::net::TcpListener;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use host::doctor::{Finding, Machine, Verdict, examine};
+
+/// Doctors see each other's traces: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+struct Ward {
+    _turn: MutexGuard<'static, ()>,
+    folder: tempfile::TempDir,
+    machine: Machine,
+}
+
+impl Ward {
+    /// A machine that has everything.
+    fn new() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+        let miniature = testkit::miniature();
+        let machine = Machine {
+            data: folder.path().join("data/not/there/yet"),
+            user: Some("nobody".to_owned()),
+            command: "runc".into(),
+            runtime: "/bin/true".into(),
+            image: Some(miniature.folder.clone()),
+            ports: vec!["127.0.0.1:0".parse().unwrap()],
+            path: std::env::var_os("PATH").unwrap(),
+        };
+        Self {
+            _turn: turn,
+            folder,
+            machine,
+        }
+    }
+
+    /// Takes programs off the machine, as far as the doctor sees.
+    fn without(mut self, names: &[&str]) -> Self {
+        let programs = self.folder.path().join("programs");
+        std::fs::create_dir_all(&programs).unwrap();
+        for folder in std::env::split_paths(&self.machine.path) {
+            for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+                let name = entry.file_name();
+                if !names.iter().any(|lacking| name == *lacking) {
+                    // The first of a name is the one that counts.
+                    let _ = symlink(entry.path(), programs.join(name));
+                }
+            }
+        }
+        self.machine.path = programs.into();
+        self
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        examine(&self.machine)
+    }
+
+    /// What can be seen of the doctor from here: mounts, disks, groups, folders.
+    fn traces(&self) -> Vec<String> {
+        let ours = self.folder.path().to_str().unwrap();
+        let name = format!("belljar-doctor-{}", std::process::id());
+        let is_ours = |text: &str| text.contains(ours) || text.contains(&name);
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mut traces: Vec<String> = mounts.lines().filter(|line| is_ours(line)).map(str::to_owned).collect();
+        for device in std::fs::read_dir("/sys/block").unwrap().flatten() {
+            let shows = std::fs::read_to_string(device.path().join("loop/backing_file")).unwrap_or_default();
+            traces.extend(is_ours(&shows).then_some(shows));
+        }
+        let folders = std::fs::read_dir("/sys/fs/cgroup")
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.path());
+        for folder in folders.chain(["/sys/fs/cgroup", "/tmp", "/run"].map(PathBuf::from)) {
+            let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            let names = names.map(|entry| entry.path().display().to_string());
+            traces.extend(names.filter(|path| path.contains(&name)));
+        }
+        traces
+    }
+
+    fn finding(&self, what: &str) -> Finding {
+        self.findings()
+            .into_iter()
+            .find(|finding| finding.what == what)
+            .unwrap()
+    }
+}
+
+#[test]
+fn a_machine_that_has_everything_is_fine_and_stays_as_it_was() {
+    let ward = Ward::new();
+    for finding in ward.findings() {
+        // Whether images can be built, and how much is free, is the machine's own affair.
+        if !["image building", "space", "memory"].contains(&finding.what) {
+            assert_eq!(finding.verdict, Verdict::Fine, "{finding:?}");
+        }
+    }
+    assert_eq!(
+        std::fs::read_dir(ward.folder.path()).unwrap().count(),
+        0,
+        "the doctor left files"
+    );
+    let mut left = Vec::new();
+    testkit::eventually("the kernel to let go of what the doctor made", || {
+        left = ward.traces();
+        left.is_empty().then_some(())
+    });
+}
+
+#[test]
+fn what_is_not_installed_is_named_with_the_command_that_mends_it() {
+    let ward = Ward::new().without(&["nft", "runc", "mkfs.btrfs", "npm"]);
+    let findings = ward.findings();
+    let finding = |what: &str| findings.iter().find(|finding| finding.what == what).unwrap();
+    for (what, verdict, mend) in [
+        ("network", Verdict::Lacking, "apt-get install nftables"),
+        ("container", Verdict::Lacking, "apt-get install runc"),
+        ("disk", Verdict::Warning, "apt-get install btrfs-progs"),
+        ("image building", Verdict::Warning, "apt-get install npm"),
+    ] {
+        let finding = finding(what);
+        assert_eq!(finding.verdict, verdict, "{finding:?}");
+        assert!(finding.mend.as_ref().unwrap().contains(mend), "{finding:?}");
+    }
+    assert_eq!(finding("overlay").verdict, Verdict::Fine);
+    assert!(finding("disk").says.contains("ext4"), "{:?}", finding("disk"));
+}
+
+#[test]
+fn a_program_that_is_there_and_fails_is_not_taken_for_one_that_works() {
+    let ward = Ward::new().without(&["nft"]);
+    let nft = ward.folder.path().join("programs/nft");
+    std::fs::write(&nft, "#!/bin/sh\necho 'Error: Operation not supported' >&2; exit 1\n").unwrap();
+    testkit::run(std::process::Command::new("chmod").arg("755").arg(&nft));
+    let finding = ward.finding("network");
+    assert_eq!(finding.verdict, Verdict::Lacking);
+    assert!(finding.says.contains("Operation not supported"), "{finding:?}");
+}
+
+#[test]
+fn a_file_system_that_cannot_map_ids_is_named() {
+    let mut ward = Ward::new();
+    // Files of the kernel's own, where nothing can be made.
+    ward.machine.data = "/proc/self".into();
+    let finding = ward.finding("ids");
+    assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
+    assert!(finding.says.contains("/proc"), "{finding:?}");
+}
+
+#[test]
+fn what_the_configuration_names_and_is_not_there_is_said() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut ward = Ward::new();
+    ward.machine.ports = vec![taken.local_addr().unwrap()];
+    ward.machine.user = Some("no-such-user".to_owned());
+    ward.machine.runtime = "/no/such/program".into();
+    ward.machine.image = None;
+    let findings = ward.findings();
+    for (what, says, mend) in [
+        ("port", "is taken", "listen"),
+        ("user", "no-such-user", "useradd"),
+        ("runtime", "/no/such/program", "comes with belljar"),
+        ("image", "not built", "belljar image build"),
+    ] {
+        let finding = findings.iter().find(|finding| finding.what == what).unwrap();
+        assert_ne!(finding.verdict, Verdict::Fine, "{finding:?}");
+        assert!(
+            finding.says.contains(says) && finding.mend.as_ref().unwrap().contains(mend),
+            "{finding:?}"
+        );
+    }
+}
+
+#[test]
+fn an_image_whose_programs_do_not_run_is_no_image() {
+    let mut ward = Ward::new();
+    let image = ward.folder.path().join("image");
+    for folder in ["dev", "proc"] {
+        std::fs::create_dir_all(image.join("rootfs").join(folder)).unwrap();
+    }
+    std::fs::write(image.join("config.json"), "{}").unwrap();
+    ward.machine.image = Some(image);
+    let finding = ward.finding("image");
+    assert_eq!(finding.verdict, Verdict::Lacking);
+    assert!(finding.says.contains("/bin/sh"), "{finding:?}");
+}
