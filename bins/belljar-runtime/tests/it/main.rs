@@ -1,5 +1,5 @@
 //! The real program as the first process of a real jail: own process, mount and network namespaces, a root file system of its
-//! own, the capabilities that a sandbox gives it, and the network rules that a sandbox has.
+//! own, the capabilities that a sandbox gives it, and the network rules that a sandbox has. And once in a sandbox itself.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod calls;
@@ -9,4 +9,5 @@ mod handler;
 mod jail;
 mod link;
 mod network;
+mod sandboxed;
 mod walls;
