@@ -1,0 +1,10 @@
+//! The control plane against its real neighbours: the store on a disk, links over real sockets, a provider over HTTP; and
+//! sandboxes that are tasks, with a runtime that speaks the real protocol.
+
+mod budgets;
+mod prompts;
+mod sandboxes;
+mod tokens;
+mod turns;
+mod watching;
+mod world;

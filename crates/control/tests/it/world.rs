@@ -1,0 +1,302 @@
+//! A control plane with everything round it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::{Config, Control, NewPrompt, Position, Watched};
+use domain::{Author, Block, Delivery, Door, Event, Message, NumberedEvent, Placement, RunId, RunState, SessionId};
+use futures::StreamExt;
+use lifecycle::Tasks;
+use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
+use sandbox::{ImageDigest, SandboxProvider, Simulator};
+use secret::Secret;
+use serde_json::{Value, json};
+use store::{Accepted, Asker, Run, Store, Target, User};
+use tempfile::TempDir;
+use testkit::model_server::{Answer, ModelServer, Speech};
+use testkit::within;
+
+mod inside;
+
+pub use inside::Inside;
+
+/// $3 and $15 for a million tokens.
+pub const PRICE: SettingsPrice = SettingsPrice {
+    input: 3.0,
+    output: 15.0,
+    cache_read: Some(0.3),
+    cache_write: Some(3.75),
+    cache_write_hour: Some(6.0),
+};
+
+pub struct World {
+    pub control: Control,
+    pub store: Store,
+    pub models: Arc<ModelServer>,
+    pub sandboxes: Arc<Simulator>,
+    pub inside: Arc<Inside>,
+    pub user: User,
+    pub asker: Asker,
+    pub config: Config,
+    providers: Providers,
+    tasks: Tasks,
+    folder: TempDir,
+}
+
+/// How a world differs from the usual one.
+pub struct Differs {
+    pub placement: Placement,
+    pub config: fn(&mut Config),
+    pub model: fn(&mut ModelSettings),
+}
+
+impl Default for Differs {
+    fn default() -> Self {
+        Self {
+            placement: Placement::Sandbox,
+            config: |_| {},
+            model: |_| {},
+        }
+    }
+}
+
+/// The same test with the loop in the sandbox, and in the control plane.
+pub async fn in_both_placements(test: impl AsyncFn(World)) {
+    in_both_placements_with(Differs::default, test).await;
+}
+
+/// The same, in a world that differs.
+pub async fn in_both_placements_with(differs: impl Fn() -> Differs, test: impl AsyncFn(World)) {
+    for placement in [Placement::Sandbox, Placement::ControlPlane] {
+        let differs = Differs { placement, ..differs() };
+        test(World::new(differs).await).await;
+    }
+}
+
+fn image() -> ImageDigest {
+    "ab".repeat(32).parse().unwrap()
+}
+
+impl World {
+    pub async fn new(differs: Differs) -> Self {
+        let folder = TempDir::with_prefix("belljar-control-").unwrap();
+        let models = Arc::new(ModelServer::start().await);
+        let inside = Arc::new(Inside::default());
+        let sandboxes = Arc::new(Simulator::new([image()], Arc::clone(&inside).program()).unwrap());
+        let providers = providers(&models, differs.model);
+        let mut config = Config::new("m", image());
+        config.placement = differs.placement;
+        config.system = "You are tested.".to_owned();
+        config.tools = agent::definitions().to_vec();
+        (differs.config)(&mut config);
+        let store = Store::open(store::Config::new(folder.path().join("store.db")))
+            .await
+            .unwrap();
+        let user = store.create_user(Asker::System, "ada", false).await.unwrap();
+        let asker = Asker::User {
+            id: user.id,
+            admin: false,
+            until: None,
+        };
+        let tasks = Tasks::new();
+        let provider: Arc<dyn SandboxProvider> = sandboxes.clone();
+        let control = Control::start(
+            config.clone(),
+            store.clone(),
+            providers.clone(),
+            provider,
+            tasks.clone(),
+        );
+        let control = control.await.unwrap();
+        Self {
+            control,
+            store,
+            models,
+            sandboxes,
+            inside,
+            user,
+            asker,
+            config,
+            providers,
+            tasks,
+            folder,
+        }
+    }
+
+    /// The process dies without a word, and another begins on the same store and sandboxes.
+    pub async fn restart(&mut self) {
+        self.store.close().await;
+        self.tasks.shut_down(Duration::from_secs(20)).await;
+        self.store = Store::open(store::Config::new(self.folder.path().join("store.db")))
+            .await
+            .unwrap();
+        self.tasks = Tasks::new();
+        let provider: Arc<dyn SandboxProvider> = Arc::new(self.sandboxes.restarted().unwrap());
+        let (config, store, providers) = (self.config.clone(), self.store.clone(), self.providers.clone());
+        let control = Control::start(config, store, providers, provider, self.tasks.clone());
+        self.control = control.await.unwrap();
+    }
+
+    pub fn target(&self) -> Target {
+        Target::New { owner: self.user.id }
+    }
+
+    pub async fn prompt(&self, text: &str) -> Accepted {
+        self.prompt_to(self.target(), text, Delivery::Restart).await
+    }
+
+    pub async fn prompt_to(&self, target: Target, text: &str, delivery: Delivery) -> Accepted {
+        let prompt = NewPrompt {
+            delivery,
+            ..NewPrompt::words(target, Door::Api, text)
+        };
+        within("the prompt to be accepted", self.control.prompt(self.asker, prompt))
+            .await
+            .unwrap()
+    }
+
+    /// Lines up an answer in words.
+    pub fn will_say(&self, text: &str) {
+        self.models.next(Answer::text(text));
+    }
+
+    /// Lines up calls of the tool `exec`, which the inside understands by its `code`.
+    pub fn will_call(&self, calls: &[(&str, &str)]) {
+        self.models.next(Answer::Say(calling(calls)));
+    }
+
+    /// Waits until the run has ended.
+    pub async fn ended(&self, session: SessionId, run: RunId) -> Run {
+        let is_end =
+            |event: &Event| matches!(event, Event::Run { run: ended, state, .. } if *ended == run && state.is_final());
+        self.event(session, "the run to end", is_end).await;
+        self.store.run(Asker::System, run).await.unwrap()
+    }
+
+    /// Waits until the run is done.
+    pub async fn done(&self, accepted: &Accepted) -> Run {
+        let run = self.ended(accepted.session, accepted.run).await;
+        assert_eq!(run.state, RunState::Done, "{:?}: {:?}", run.code, run.reason);
+        run
+    }
+
+    /// Waits for an event that is so, from the first on.
+    pub async fn event(&self, session: SessionId, what: &str, is: impl Fn(&Event) -> bool) -> NumberedEvent {
+        let events = self
+            .control
+            .watch(Asker::System, session, Position::default())
+            .await
+            .unwrap();
+        let mut events = Box::pin(events);
+        within(what, async {
+            loop {
+                match events.next().await.unwrap().unwrap().1 {
+                    Watched::Event(event) if is(&event.event) => return event.as_ref().clone(),
+                    _ => {}
+                }
+            }
+        })
+        .await
+    }
+
+    pub async fn messages(&self, session: SessionId) -> Vec<Message> {
+        let messages = self.store.messages(Asker::System, session, 0, 1_000).await.unwrap();
+        messages.into_iter().map(|positioned| positioned.message).collect()
+    }
+
+    pub async fn events(&self, session: SessionId) -> Vec<NumberedEvent> {
+        self.store
+            .events(Asker::System, session, 0, 1_000)
+            .await
+            .unwrap()
+            .events
+    }
+
+    /// The history in short: `ada: go`, `m: words`, `m: exec(code)`, `result: words`.
+    pub async fn said(&self, session: SessionId) -> Vec<String> {
+        self.messages(session).await.iter().flat_map(in_short).collect()
+    }
+
+    /// No call without an end, no event number left out, no message opened that was not closed by the end of its run.
+    pub async fn assert_whole(&self, session: SessionId) {
+        let events = self.events(session).await;
+        for (place, event) in events.iter().enumerate() {
+            assert_eq!(event.number, place as i64 + 1, "{events:#?}");
+        }
+        let count = |is: &dyn Fn(&Event) -> bool| events.iter().filter(|event| is(&event.event)).count();
+        for event in &events {
+            if let Event::ToolStarted { call, .. } = &event.event {
+                let ends = count(&|event| matches!(event, Event::ToolEnded { call: ended, .. } if ended == call));
+                assert_eq!(ends, 1, "call {call}: {events:#?}");
+            }
+            if let Event::Message { message } = &event.event {
+                let same = count(&|event| matches!(event, Event::Message { message: other } if other.id == message.id));
+                assert_eq!(same, 1, "message {}: {events:#?}", message.id);
+            }
+        }
+        self.models.assert_nothing_refused();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.tasks.stop().cancel();
+    }
+}
+
+pub fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -> Providers {
+    let mut settings = ModelSettings::new(ProviderKind::Anthropic);
+    settings.model = Some("fake".to_owned());
+    settings.base_url = Some(models.base_url());
+    settings.api_key = Some(Secret::new(models.key()));
+    settings.price = Some(PRICE);
+    settings.window = Some(200_000);
+    settings.max_output = Some(8_000);
+    differs(&mut settings);
+    let model = Model::new("m", settings).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let retries = RetryLimits {
+        retries: 1,
+        first_delay: Duration::from_millis(1),
+        ..RetryLimits::default()
+    };
+    Providers::new(vec![model], Timeouts::default(), retries).unwrap()
+}
+
+/// Calls of the tool `exec`: id and code.
+pub fn calling(calls: &[(&str, &str)]) -> Speech {
+    let mut speech = Speech::text("Let me see. ");
+    for (id, code) in calls {
+        speech = speech.call(id, "exec", &json!({ "code": code }));
+    }
+    speech
+}
+
+fn in_short(message: &Message) -> Vec<String> {
+    let who = match &message.author {
+        Author::User { .. } => "ada",
+        Author::Model { name } => name,
+        Author::Sandbox => "sandbox",
+        Author::ControlPlane => "belljar",
+    };
+    let cut = if message.interrupted { " [cut]" } else { "" };
+    let block = |block: &Block| match block {
+        Block::Text { text } => format!("{who}: {text}{cut}"),
+        Block::ToolUse(call) => format!("{who}: {}({})", call.name, code(&call.input)),
+        Block::ToolResult(result) => {
+            let words = result.content.iter().map(|part| match part {
+                domain::ResultPart::Text { text } => text.as_str(),
+                domain::ResultPart::Image(_) => "[image]",
+            });
+            let words = words.collect::<String>();
+            let failed = if result.is_error { " [error]" } else { "" };
+            format!("{who}: {}{failed}", words.split('.').next().unwrap_or_default())
+        }
+        Block::Image(_) => format!("{who}: [image]"),
+        Block::Thinking { .. } => format!("{who}: [thinking]"),
+    };
+    message.blocks.iter().map(block).collect()
+}
+
+fn code(input: &Value) -> &str {
+    input["code"].as_str().unwrap_or("?")
+}

@@ -1,0 +1,281 @@
+//! What runs in a simulated sandbox: a runtime that speaks the real protocol, with tools that do what they are told.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent::{Gateway, GatewayError, Hands, run_loop};
+use domain::{RunLimits, SandboxId, ToolCall, ToolResult};
+use futures::StreamExt;
+use lifecycle::{Stop, Tasks};
+use link::client::{Client, ClientError, Control};
+use protocol::{FileEntry, FileKind, ToControl, ToRuntime, Transfer, TurnReply, TurnRequest};
+use sandbox::{Program, Started};
+use secret::Secret;
+use tokio::sync::{Notify, mpsc};
+
+/// What tests see and steer of all sandboxes.
+#[derive(Default)]
+pub struct Inside {
+    /// The ways out, by sandbox, newest last.
+    links: Mutex<Vec<(SandboxId, Client)>>,
+    tokens: Mutex<HashMap<SandboxId, Vec<Secret>>>,
+    /// Calls that were made, in order: their codes.
+    made: Mutex<Vec<String>>,
+    begun: Notify,
+    /// Sandboxes that are to die as soon as they are there.
+    stillborn: Mutex<usize>,
+}
+
+impl Inside {
+    pub fn program(self: Arc<Self>) -> Program {
+        Arc::new(move |started| {
+            let inside = Arc::clone(&self);
+            Box::pin(async move { runtime(inside, started).await })
+        })
+    }
+
+    /// The newest sandbox and its way out.
+    pub fn newest(&self) -> (SandboxId, Client) {
+        self.links.lock().unwrap().last().cloned().expect("a sandbox")
+    }
+
+    pub fn sandboxes(&self) -> usize {
+        self.links.lock().unwrap().len()
+    }
+
+    /// The tokens that a sandbox was given, oldest first.
+    pub fn tokens(&self, sandbox: SandboxId) -> Vec<Secret> {
+        self.tokens.lock().unwrap().get(&sandbox).cloned().unwrap_or_default()
+    }
+
+    /// The codes of the calls that were made.
+    pub fn made(&self) -> Vec<String> {
+        self.made.lock().unwrap().clone()
+    }
+
+    /// Waits until so many calls have been begun.
+    pub async fn made_so_many(&self, count: usize) {
+        testkit::within("calls to be made", async {
+            loop {
+                let begun = self.begun.notified();
+                if self.made.lock().unwrap().len() >= count {
+                    return;
+                }
+                begun.await;
+            }
+        })
+        .await;
+    }
+
+    /// The next sandboxes die before they dial.
+    pub fn stillborn(&self, count: usize) {
+        *self.stillborn.lock().unwrap() = count;
+    }
+
+    fn is_stillborn(&self) -> bool {
+        let mut left = self.stillborn.lock().unwrap();
+        let is = *left > 0;
+        *left = left.saturating_sub(1);
+        is
+    }
+}
+
+async fn runtime(inside: Arc<Inside>, started: Started) {
+    if inside.is_stillborn() {
+        return;
+    }
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let client = Client::new(&started.socket, &tasks);
+    inside.links.lock().unwrap().push((started.id, client.clone()));
+    let runtime = Runtime {
+        inside,
+        client,
+        tasks,
+        workspace: started.workspace,
+        sandbox: started.id,
+        work: Mutex::new(Stop::new()),
+    };
+    let runtime = Arc::new(runtime);
+    loop {
+        if let Ok(control) = runtime.client.control().await {
+            runtime.serve(control).await;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+struct Runtime {
+    inside: Arc<Inside>,
+    client: Client,
+    tasks: Tasks,
+    workspace: PathBuf,
+    sandbox: SandboxId,
+    /// Ends what is under way.
+    work: Mutex<Stop>,
+}
+
+impl Runtime {
+    async fn serve(self: &Arc<Self>, control: Control) {
+        let Control { mut reader, mut writer } = control;
+        let (say, mut said) = mpsc::channel::<ToControl>(64);
+        loop {
+            tokio::select! {
+                Some(line) = said.recv() => {
+                    if writer.send(&line).await.is_err() {
+                        return;
+                    }
+                }
+                order = reader.next() => match order {
+                    Ok(Some(order)) => self.obey(order, &say),
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    fn obey(self: &Arc<Self>, order: ToRuntime, say: &mpsc::Sender<ToControl>) {
+        let runtime = Arc::clone(self);
+        let say = say.clone();
+        let stop = self.work.lock().unwrap().clone();
+        self.tasks.spawn_until_stopped(async move {
+            let answer = match order {
+                ToRuntime::Claim { token, .. } => {
+                    runtime.take(token);
+                    ToControl::Claimed { failure: None }
+                }
+                ToRuntime::Token { token } => return runtime.take(token),
+                ToRuntime::Start(start) => {
+                    let end = run_loop(&*runtime, &*runtime, &start, stop.cancelled()).await;
+                    ToControl::LoopEnded {
+                        run: start.run,
+                        epoch: start.epoch,
+                        failure: end.failure(),
+                    }
+                }
+                ToRuntime::Call { call, limits } => {
+                    let result = tokio::select! {
+                        result = runtime.use_tool(&call, &limits) => result,
+                        () = stop.cancelled() => return,
+                    };
+                    ToControl::Result { result }
+                }
+                ToRuntime::Stop { request } => {
+                    stop.cancel();
+                    *runtime.work.lock().unwrap() = Stop::new();
+                    ToControl::Stopped { request }
+                }
+                ToRuntime::Transfer { request, transfer } => runtime.transfer(request, transfer).await,
+            };
+            let _ = say.send(answer).await;
+        });
+    }
+
+    fn take(&self, token: Secret) {
+        self.client.set_token(token.clone());
+        self.inside
+            .tokens
+            .lock()
+            .unwrap()
+            .entry(self.sandbox)
+            .or_default()
+            .push(token);
+    }
+
+    async fn transfer(&self, request: u64, transfer: Transfer) -> ToControl {
+        let done = match transfer {
+            Transfer::Read { path } => self.read(request, &path).await,
+            Transfer::Write { path } => self.write(request, &path).await,
+            Transfer::List { path } => list(&self.workspace.join(path)),
+        };
+        let (entries, failure) = match done {
+            Ok(entries) => (entries, None),
+            Err(failure) => (Vec::new(), Some(failure)),
+        };
+        ToControl::Transferred {
+            request,
+            entries,
+            failure,
+        }
+    }
+
+    async fn read(&self, request: u64, path: &str) -> Result<Vec<FileEntry>, String> {
+        let bytes = std::fs::read(self.workspace.join(path)).map_err(|error| error.to_string())?;
+        let bytes = futures::stream::iter([Ok(bytes.into())]).boxed();
+        self.client
+            .send_file(request, bytes)
+            .await
+            .map_err(|error| error.to_string())?;
+        Ok(Vec::new())
+    }
+
+    async fn write(&self, request: u64, path: &str) -> Result<Vec<FileEntry>, String> {
+        let mut fetched = self
+            .client
+            .fetch_file(request)
+            .await
+            .map_err(|error| error.to_string())?;
+        let mut bytes = Vec::new();
+        while let Some(chunk) = fetched.chunk().await.map_err(|error| error.to_string())? {
+            bytes.extend_from_slice(&chunk);
+        }
+        std::fs::write(self.workspace.join(path), bytes).map_err(|error| error.to_string())?;
+        Ok(Vec::new())
+    }
+}
+
+fn list(folder: &Path) -> Result<Vec<FileEntry>, String> {
+    let entries = std::fs::read_dir(folder).map_err(|error| error.to_string())?;
+    let entry = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.map_err(|error| error.to_string())?;
+        Ok(FileEntry {
+            path: entry.file_name().to_string_lossy().into_owned(),
+            kind: FileKind::File,
+            bytes: entry.metadata().map_err(|error| error.to_string())?.len(),
+            changed: 0,
+        })
+    };
+    entries.map(entry).collect()
+}
+
+impl Gateway for Runtime {
+    async fn invoke_llm(&self, request: &TurnRequest) -> Result<TurnReply, GatewayError> {
+        match self.client.invoke_llm(request).await {
+            Ok(reply) => Ok(reply),
+            Err(ClientError::Refused(refusal)) => Err(refusal.into()),
+            Err(error) => Err(GatewayError::NoAnswer(Box::new(error))),
+        }
+    }
+
+    async fn pause(&self, _attempt: u32) -> bool {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        true
+    }
+}
+
+impl Hands for Runtime {
+    /// `hang` never ends, `long N` says N bytes, `connect HOST PORT` and `resolve NAME` try the way out; all else is said back.
+    async fn use_tool(&self, call: &ToolCall, _limits: &RunLimits) -> ToolResult {
+        let code = call.input["code"].as_str().unwrap_or_default().to_owned();
+        self.inside.made.lock().unwrap().push(code.clone());
+        self.inside.begun.notify_waiters();
+        let words: Vec<&str> = code.split(' ').collect();
+        let said = match words[..] {
+            ["hang"] => pending().await,
+            ["long", bytes] => "x".repeat(bytes.parse().unwrap()),
+            ["connect", host, port] => match self.client.connect(host, port.parse().unwrap()).await {
+                Ok(_) => "connected".to_owned(),
+                Err(error) => error.to_string(),
+            },
+            ["resolve", name] => match self.client.resolve(name).await {
+                Ok(()) => "resolved".to_owned(),
+                Err(error) => error.to_string(),
+            },
+            _ => format!("did {code}"),
+        };
+        ToolResult::text(call.id.clone(), said)
+    }
+}
