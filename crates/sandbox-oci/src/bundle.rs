@@ -58,7 +58,9 @@ pub(crate) fn config(told: &Told<'_>) -> Result<Value, ProviderError> {
     let mapping = json!([{ "containerID": 0, "hostID": told.root_uid, "size": IDS }]);
     let limits = &told.spec.limits;
     // No more than this process may itself: who makes the container has no right to raise it.
-    let files = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+    let files = getrlimit(Resource::Nofile)
+        .maximum
+        .map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
     Ok(json!({
         "ociVersion": "1.0.2",
         "root": { "path": told.root },
@@ -126,10 +128,6 @@ fn resources(told: &Told<'_>) -> Value {
     // Memory and swap together: none is left for swap. Where the kernel keeps no such account there is nothing to say.
     if told.hierarchies.memory_is_unified() || told.hierarchies.offers("memory", "memory.memsw.limit_in_bytes") {
         memory["swap"] = limits.memory_bytes.into();
-    }
-    // Version 1 counts the buffers of TCP apart.
-    if told.hierarchies.offers("memory", "memory.kmem.tcp.limit_in_bytes") {
-        memory["kernelTCP"] = limits.memory_bytes.into();
     }
     json!({
         "memory": memory,

@@ -104,6 +104,8 @@ fn filter() -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
 }
 
+/// UDP is refused where it arrives, not where it leaves: so a sender is told by ICMP, as any closed port would, and falls
+/// back; refused where it leaves it would fail with EPERM, which programs take for their own fault.
 fn rules() -> String {
     let (tcp, dns) = (capture::TCP_PORT, capture::DNS_PORT);
     let (dns_v4, dns_v6) = (capture::DNS_ADDRESS, capture::DNS_ADDRESS_V6);
@@ -119,6 +121,13 @@ fn rules() -> String {
             }}
             chain guard {{
                 type filter hook output priority 0; policy drop;
+                ct state established,related accept
+                ip daddr 127.0.0.0/8 accept
+                ip6 daddr ::1 accept
+                meta l4proto udp accept
+            }}
+            chain refuse {{
+                type filter hook input priority 0; policy accept;
                 ct state established,related accept
                 ip daddr 127.0.0.0/8 accept
                 ip6 daddr ::1 accept

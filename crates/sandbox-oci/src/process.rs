@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde::{Deserialize, Serialize};
 
 /// Names a process for ever: the number is given to others later, the number and the start time are not.
@@ -50,6 +50,15 @@ impl Process {
     pub(crate) fn kill(&self) {
         // The only failure is that it has ended already.
         let _ended = pidfd_send_signal(&self.handle, Signal::KILL);
+    }
+
+    /// Takes it off the list of processes, if it has ended and that falls to us: where this process is the first of a
+    /// container, or takes orphans in. Otherwise whoever is does.
+    pub(crate) fn bury(&self) {
+        let _not_ours = waitid(
+            WaitId::PidFd(self.handle.as_fd()),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        );
     }
 
     /// Waits for its end. False: it still lives.

@@ -200,6 +200,10 @@ impl Shared {
             held.folder.write(&held.record)?;
             held.listens(create::listen(&held.folder, held.record.root_uid)?);
             let process = self.workshop.make(spec, &held.folder, held.record.root_uid)?;
+            let attempt = || format!("limit the TCP buffers of sandbox {}", spec.id);
+            held.group
+                .limit_tcp_buffers(spec.limits.memory_bytes)
+                .attempt(attempt)?;
             held.folder.write(&Record {
                 process: Some(process.identity),
                 ..held.record.clone()

@@ -28,12 +28,7 @@ pub(crate) struct Group {
 impl Group {
     pub(crate) fn freeze(&self) -> io::Result<()> {
         if let Some(freezer) = present(&self.freezer) {
-            let state = freezer.join("freezer.state");
-            return until("the processes stand still", || {
-                // A process that was just forked may have slipped through: the order is repeated.
-                fs::write(&state, "FROZEN")?;
-                Ok(fs::read_to_string(&state)?.trim() == "FROZEN")
-            });
+            return freeze_v1(&freezer.join("freezer.state"));
         }
         let unified = self.unified()?;
         fs::write(unified.join("cgroup.freeze"), "1")?;
@@ -100,6 +95,18 @@ impl Group {
         Ok(())
     }
 
+    /// Limits the buffers of TCP, which version 1 counts apart from other memory, and OCI runtimes do not limit.
+    pub(crate) fn limit_tcp_buffers(&self, bytes: u64) -> io::Result<()> {
+        let file = self
+            .memory
+            .as_ref()
+            .map(|memory| memory.join("memory.kmem.tcp.limit_in_bytes"));
+        match file.filter(|file| file.exists()) {
+            Some(file) => fs::write(file, bytes.to_string()),
+            None => Ok(()),
+        }
+    }
+
     /// What the processes take; the disk is not known here.
     pub(crate) fn usage(&self) -> SandboxUsage {
         let unified = self.unified.as_deref();
@@ -133,6 +140,22 @@ impl Group {
     fn unified(&self) -> io::Result<&Path> {
         present(&self.unified).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the sandbox has no freezer"))
     }
+}
+
+/// A process that forks or is woken at the wrong moment can escape the order, and the group then never stands still.
+/// Repeating the order catches the former; letting all go for an instant, the latter.
+fn freeze_v1(state: &Path) -> io::Result<()> {
+    const TRIES_BEFORE_A_BREATH: u32 = 50;
+    let mut tries = 0;
+    until("the processes stand still", || {
+        tries += 1;
+        if tries % TRIES_BEFORE_A_BREATH == 0 {
+            fs::write(state, "THAWED")?;
+            sleep(LOOK_AGAIN);
+        }
+        fs::write(state, "FROZEN")?;
+        Ok(fs::read_to_string(state)?.trim() == "FROZEN")
+    })
 }
 
 fn present(folder: &Option<PathBuf>) -> Option<&Path> {

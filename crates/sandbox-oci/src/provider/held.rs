@@ -104,6 +104,7 @@ impl Held {
                     format!("they still live after {PATIENCE:?}"),
                 ));
             }
+            process.bury();
         }
         self.group
             .remove()

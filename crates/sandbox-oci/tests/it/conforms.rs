@@ -15,8 +15,7 @@ async fn conforms(command: &str, disk: DiskChoice) -> DiskKind {
     let image = world.image.clone();
     // From here on the suite alone holds the provider, so that a restart really ends it.
     let provider = Arc::clone(&world.provider);
-    let folder = world.give_up();
-    let closing = config.clone();
+    let remains = world.give_up();
     conformance::run(Subject {
         provider,
         image,
@@ -31,8 +30,7 @@ async fn conforms(command: &str, disk: DiskChoice) -> DiskKind {
         }),
     })
     .await;
-    OciProvider::open(closing).unwrap().close_pool().unwrap();
-    drop(folder);
+    drop(remains);
     kind
 }
 

@@ -1,1 +1,142 @@
-//!
+//! What is inside stays inside, and the user is not root even there.
+
+use std::fs;
+
+use sandbox::SandboxProvider;
+use sandbox_oci::DiskChoice;
+
+use crate::world::{ROOT, USER, World};
+
+#[tokio::test]
+async fn threat_065_the_user_cannot_look_into_the_runtime() {
+    let world = World::new(DiskChoice::Auto);
+    let living = world.create().await;
+    for file in ["environ", "mem", "maps", "fd", "cmdline", "root", "stat"] {
+        let (said, code) = living.attempt(USER, &format!("ls /proc/1/{file} 2>&1")).await;
+        assert!(code != 0 && said.contains("No such file"), "{file}: {said}");
+    }
+    let (said, code) = living.attempt(USER, "kill -9 1 2>&1").await;
+    assert!(code != 0 && said.contains("not permitted"), "{said}");
+    let (said, code) = living.attempt(USER, "ls /run/belljar 2>&1").await;
+    assert!(code != 0 && said.contains("Permission denied"), "{said}");
+    // Neither has root inside a way around the kernel, nor does it need one: group 0 sees the user's processes.
+    assert_eq!(living.run(ROOT, "ls /proc/1/cmdline").await, "/proc/1/cmdline");
+    // What the image says, and nothing of the machine's.
+    let environment = living.run(ROOT, "tr '\\0' '\\n' < /proc/1/environ").await;
+    assert!(
+        environment.contains("PATH=") && !environment.contains("CARGO"),
+        "{environment}"
+    );
+    living.destroy().await;
+}
+
+#[tokio::test]
+async fn pid_1_has_three_capabilities_and_no_more() {
+    let world = World::new(DiskChoice::Auto);
+    let living = world.create().await;
+    let status = living.run(ROOT, "cat /proc/1/status").await;
+    let has = |key: &str, value: &str| {
+        let line = format!("{key}:\t{value}");
+        assert!(status.lines().any(|found| found == line), "{line}\n{status}");
+    };
+    // KILL, SETGID and SETUID are bits 5, 6 and 7.
+    for set in ["CapPrm", "CapEff", "CapBnd"] {
+        has(set, "00000000000000e0");
+    }
+    for set in ["CapInh", "CapAmb"] {
+        has(set, "0000000000000000");
+    }
+    has("NoNewPrivs", "1");
+    has("Seccomp", "2");
+    let status = living.run(USER, "cat /proc/self/status").await;
+    assert!(status.contains("CapEff:\t0000000000000000"), "{status}");
+    living.destroy().await;
+}
+
+#[tokio::test]
+async fn root_inside_is_nobody_outside() {
+    let world = World::new(DiskChoice::Auto);
+    let (one, two) = (world.create().await, world.create().await);
+    assert_ne!(one.status.root_uid, two.status.root_uid);
+    for living in [&one, &two] {
+        assert_eq!(living.run(ROOT, "id -u").await, "0");
+        let status = fs::read_to_string(format!("/proc/{}/status", living.pid(&world))).unwrap();
+        let uid = living.status.root_uid;
+        assert!(
+            status.contains(&format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}")),
+            "{status}"
+        );
+    }
+    // Nothing of the machine is theirs to read or change.
+    for attempt in [
+        "echo 1 > /proc/sys/kernel/panic",
+        "echo x > /proc/sysrq-trigger",
+        "cat /proc/kcore",
+        "mount -t tmpfs none /tmp",
+        "umount /run/belljar",
+        "touch /run/belljar/new",
+        "echo x >> /run/belljar-runtime",
+        "echo x >> /etc/resolv.conf",
+        "mknod /tmp/disk b 254 0",
+        "hostname other",
+        "chroot /tmp",
+        "unshare --user true",
+        "nsenter -t 1 -n true",
+    ] {
+        let (said, code) = one
+            .attempt(
+                ROOT,
+                &format!("({attempt}) 2>&1 | head -c 200; exit ${{PIPESTATUS[0]}}"),
+            )
+            .await;
+        let (_, plain) = one.attempt(ROOT, &format!("{attempt} 2>/dev/null")).await;
+        assert_ne!(plain, 0, "{attempt} worked: {said} {code}");
+    }
+    one.destroy().await;
+    two.destroy().await;
+}
+
+#[tokio::test]
+async fn every_namespace_is_the_sandbox_s_own() {
+    let world = World::new(DiskChoice::Auto);
+    let (one, two) = (world.create().await, world.create().await);
+    for namespace in ["user", "pid", "mnt", "ipc", "uts", "cgroup", "net"] {
+        let of = |pid: String| fs::read_link(format!("/proc/{pid}/ns/{namespace}")).unwrap();
+        let all = [
+            of("self".into()),
+            of(one.pid(&world).to_string()),
+            of(two.pid(&world).to_string()),
+        ];
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
+    }
+    assert_eq!(
+        one.run(USER, "hostname && ps -e -o pid= | wc -l").await.lines().next(),
+        Some("sandbox")
+    );
+    one.destroy().await;
+    two.destroy().await;
+}
+
+#[tokio::test]
+async fn the_machine_s_mounts_show_nothing_of_a_sandbox() {
+    let world = World::new(DiskChoice::Btrfs);
+    let living = world.create().await;
+    living.run(USER, "true").await;
+    let run = world.config.run.to_string_lossy().into_owned();
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!table.contains(&run), "{table}");
+    // Inside: neither the image's place nor the disk's, nor the machine's root.
+    let inside = living.run(USER, "cat /proc/self/mountinfo").await;
+    let places: Vec<_> = inside.lines().filter_map(|line| line.split(' ').nth(4)).collect();
+    assert!(
+        places.contains(&"/workspace") && places.contains(&"/run/belljar"),
+        "{inside}"
+    );
+    assert!(
+        places
+            .iter()
+            .all(|place| !place.starts_with(&run) && !place.contains("lower")),
+        "{inside}"
+    );
+    world.provider.destroy(living.spec.id).await.unwrap();
+}

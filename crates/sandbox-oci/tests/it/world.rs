@@ -1,8 +1,11 @@
 //! A provider of a test's own, and a way to run commands in its sandboxes.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base64::Engine as _;
 use domain::{SandboxId, SessionId};
 use sandbox::{ImageDigest, Limits, SandboxProvider, SandboxSpec, SandboxStatus};
 use sandbox_oci::{Config, DiskChoice, OciProvider};
@@ -20,7 +23,14 @@ pub(crate) struct World {
     pub(crate) provider: Arc<OciProvider>,
     pub(crate) image: ImageDigest,
     pub(crate) config: Config,
-    folder: Option<TempDir>,
+    /// Dropped last, when nobody holds the provider any longer.
+    remains: Remains,
+}
+
+/// What a test leaves behind, whether it passed or not. Removed when it is dropped.
+pub(crate) struct Remains {
+    config: Config,
+    folder: TempDir,
 }
 
 impl World {
@@ -31,7 +41,7 @@ impl World {
     pub(crate) fn with(disk: DiskChoice, change: impl FnOnce(&mut Config)) -> Self {
         let folder = TempDir::with_prefix("belljar-").unwrap();
         // Root inside must be able to pass.
-        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).unwrap();
         let mut config = Config::new(folder.path().join("data"), env!("CARGO_BIN_EXE_sandbox-standin"));
         config.run = folder.path().join("run");
         config.disk = disk;
@@ -41,13 +51,24 @@ impl World {
         change(&mut config);
         let miniature = testkit::miniature();
         miniature.install(&config.data.join("images"));
-        let name = miniature.folder.file_name().unwrap().to_string_lossy();
         Self {
-            provider: Arc::new(OciProvider::open(config.clone()).unwrap()),
-            image: name.parse().unwrap(),
+            provider: Arc::new(OciProvider::open(config.clone()).unwrap_or_else(|error| panic!("{}", words(&error)))),
+            image: miniature.digest.parse().unwrap(),
+            remains: Remains {
+                config: config.clone(),
+                folder,
+            },
             config,
-            folder: Some(folder),
         }
+    }
+
+    /// All but the provider, which somebody else holds.
+    pub(crate) fn give_up(self) -> Remains {
+        self.remains
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.remains.folder.path()
     }
 
     pub(crate) fn spec(&self) -> SandboxSpec {
@@ -77,31 +98,36 @@ impl World {
         }
     }
 
-    /// Its folder alone; the disk pool stays mounted.
-    pub(crate) fn give_up(mut self) -> TempDir {
-        self.folder.take().unwrap()
-    }
-
-    pub(crate) fn folder(&self) -> &Path {
-        self.folder.as_ref().unwrap().path()
-    }
-
     /// What is left of sandboxes among the files.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         ["sandboxes", "oci"]
             .into_iter()
-            .filter_map(|name| std::fs::read_dir(self.config.run.join(name)).ok())
+            .filter_map(|name| fs::read_dir(self.config.run.join(name)).ok())
             .flatten()
             .map(|entry| entry.unwrap().path())
             .collect()
     }
 }
 
-impl Drop for World {
+impl Drop for Remains {
     fn drop(&mut self) {
-        if self.folder.is_some() {
-            self.provider.close_pool().unwrap();
-        }
+        let config = self.config.clone();
+        // A test's own thread may be one of tokio's, which must not wait.
+        let cleaning = std::thread::spawn(move || {
+            let provider = OciProvider::open(config).unwrap();
+            let waiting = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            waiting.block_on(async {
+                for status in provider.list().await.unwrap() {
+                    provider.destroy(status.id).await.unwrap();
+                }
+            });
+            provider.close_pool().unwrap();
+        });
+        let cleaned = cleaning.join();
+        assert!(std::thread::panicking() || cleaned.is_ok(), "could not clean up");
     }
 }
 
@@ -147,6 +173,21 @@ impl Living {
             .parse()
             .unwrap_or_else(|_| panic!("{command}: no exit code in {answer:?}"));
         (said.trim_end().to_owned(), code)
+    }
+
+    /// Writes a Python script and runs it.
+    pub(crate) async fn python(&self, uid: u32, script: &str) -> String {
+        let name = format!("/tmp/script-{uid}.py");
+        let code = base64::engine::general_purpose::STANDARD.encode(script);
+        self.run(uid, &format!("echo {code} | base64 -d > {name} && python3 {name}"))
+            .await
+    }
+
+    /// The number that PID 1 has outside.
+    pub(crate) fn pid(&self, world: &World) -> i32 {
+        let record = world.config.run.join(format!("sandboxes/{}/record.json", self.spec.id));
+        let record: serde_json::Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+        record["process"]["pid"].as_i64().unwrap().try_into().unwrap()
     }
 
     pub(crate) async fn destroy(self) {
