@@ -105,3 +105,16 @@ async fn threat_136_no_name_but_the_configured_one_is_a_model() {
         assert_eq!(problems[0].key, "model", "{name:?}");
     }
 }
+
+/// What is no TLS gets neither key nor prompt.
+#[tokio::test]
+async fn a_provider_that_does_not_speak_tls_is_told_nothing() {
+    let server = ModelServer::start().await;
+    let mut settings = at(&server, ProviderKind::Anthropic);
+    settings.base_url = settings.base_url.map(|url| url.replace("http:", "https:"));
+    let providers = providers(vec![model("m", settings)]);
+    let error = ask(&providers, "m", &[prompt("hi")]).await.end.unwrap_err();
+    assert!(matches!(error, ModelError::Unreachable { .. }), "{error:?}");
+    assert!(!all_of(&error).contains(server.key()));
+    assert_eq!(server.count(), 0);
+}

@@ -216,7 +216,7 @@ fn check_responses(body: &Map<String, Value>) -> Result<(), String> {
                     || "output is missing".to_owned(),
                 )?;
             }
-            "reasoning" => ensure(item.contains_key("encrypted_content"), || {
+            "reasoning" => ensure(text(item, "encrypted_content").is_some(), || {
                 "a reasoning item that was not stored".to_owned()
             })?,
             // Newer kinds of items go through.
@@ -318,3 +318,6 @@ fn check_name(name: Option<&str>) -> Result<(), String> {
             .all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter));
     ensure(fits, || format!("{name:?} is no name: ^[a-zA-Z0-9_-]{{1,64}}$"))
 }
+
+#[cfg(test)]
+mod tests;
