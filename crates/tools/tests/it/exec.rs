@@ -296,7 +296,11 @@ async fn calls_at_the_same_time_run_at_the_same_time() {
 
 /// The numbers of the Nodes that descend from this process.
 fn nodes() -> Vec<i32> {
-    descendants().into_iter().filter(|(_, name)| name != "tools-supervise").map(|(pid, _)| pid).collect()
+    descendants()
+        .into_iter()
+        .filter(|(_, name)| name != "tools-supervise")
+        .map(|(pid, _)| pid)
+        .collect()
 }
 
 /// The living processes that descend from this one and belong to the test of what is started ahead.

@@ -219,7 +219,11 @@ fn threat_114_what_is_swapped_after_a_look_is_not_reached() {
             }
             (reached, refused)
         };
-        let (reached, refused) = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(attack);
+        let (reached, refused) = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(attack);
         stop.store(true, Ordering::Relaxed);
         assert!(swapping.join().unwrap() > 100, "nothing was swapped");
         assert!(

@@ -2,6 +2,7 @@
 
 mod bench;
 mod changes;
+mod demo;
 mod exec;
 mod files;
 mod git;

@@ -136,10 +136,7 @@ async fn threat_115_what_a_program_writes_is_clean_and_bounded() {
     );
     bench.limits.tool_seconds = 1;
     let said = error(&bench, "seq 1 999999999999").await;
-    assert!(
-        said.contains("killed: it took longer than 1 s"),
-        "{said}"
-    );
+    assert!(said.contains("killed: it took longer than 1 s"), "{said}");
 }
 
 #[tokio::test]
