@@ -22,13 +22,16 @@ impl fmt::Debug for Hash {
     }
 }
 
+/// Gives a message's bytes.
+pub type Render = Arc<dyn Fn(&Message) -> Vec<u8> + Send + Sync>;
+
 /// How a kind of model wants to be told a message. The same name always renders the same bytes.
 #[derive(Clone)]
 pub struct Dialect {
     /// Its name, as it stands beside the bytes.
     pub name: Arc<str>,
     /// The bytes of one message.
-    pub render: Arc<dyn Fn(&Message) -> Vec<u8> + Send + Sync>,
+    pub render: Render,
 }
 
 impl fmt::Debug for Dialect {

@@ -54,7 +54,9 @@ pub struct Tokens {
 
 impl From<Usage> for Tokens {
     fn from(usage: Usage) -> Self {
-        let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+        // More than any call can have; so no sum comes to its end, whatever a provider says.
+        const MOST: u64 = 1_000_000_000_000;
+        let count = |tokens: u64| i64::try_from(tokens.min(MOST)).unwrap_or(i64::MAX);
         Self {
             input: count(usage.input),
             cache_read: count(usage.cache_read),

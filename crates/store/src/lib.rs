@@ -46,7 +46,7 @@ pub use asker::Asker;
 pub use audit::{AuditEntry, AuditRecord, AuditVerdict};
 pub use error::StoreError;
 pub use events::{OpenMessage, Tail};
-pub use history::{Compaction, Dialect, Entry, Hash, History, NewCompaction, Positioned};
+pub use history::{Compaction, Dialect, Entry, Hash, History, NewCompaction, Positioned, Render};
 pub use ledger::{By, LedgerEntry, Tokens, UsageFilter, UsageSum};
 pub use money::{Cap, Caps, Charge, OverCap, Reserved, Spend};
 pub use open::{Clock, Config, Store};

@@ -102,6 +102,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::OverCap`]; the epoch is stale.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a call is told by all of these, and by nothing else"
+    )]
     pub async fn reserve(
         &self,
         asker: Asker,
@@ -241,6 +245,9 @@ impl Spend {
     }
 }
 
+/// More than one call can cost. Amounts within it never bring a sum to its end, whatever a provider says.
+const DEAREST: Money = Money::dollars(1_000_000);
+
 /// Who pays for a call: the sums that it counts in.
 pub(crate) struct Account {
     session: SessionId,
@@ -270,10 +277,10 @@ impl Account {
 
     /// Refuses an amount for which some cap leaves no room.
     pub(crate) async fn check(&self, work: &mut Work, wanted: Money, caps: &Caps) -> Result<(), StoreError> {
-        if wanted < Money::ZERO {
+        if wanted < Money::ZERO || wanted > DEAREST {
             return Err(StoreError::Invalid {
                 subject: "the reservation",
-                reason: format!("{wanted} is less than nothing"),
+                reason: format!("{wanted} is not what a call can cost: from nothing to {DEAREST}"),
             });
         }
         let limits = [caps.run, caps.session, caps.user, caps.day];
@@ -372,21 +379,33 @@ impl Reservation {
 
     /// Charges what the calls cost and frees what was set aside.
     pub(crate) fn settle(&self, work: &mut Work, head: &mut Head, charges: &[Charge]) -> Result<(), StoreError> {
+        let charges = charges.iter().map(|charge| Charge {
+            cost: charge.cost.clamp(Money::ZERO, DEAREST),
+            ..charge.clone()
+        });
+        let mut cost = Money::ZERO;
         for charge in charges {
-            ledger::insert(work, &self.account, self.id, charge, &Tokens::from(charge.usage), false);
+            cost = cost.plus(charge.cost);
+            ledger::insert(
+                work,
+                &self.account,
+                self.id,
+                &charge,
+                &Tokens::from(charge.usage),
+                false,
+            );
             head.event(
                 &mut work.batch,
                 work.now,
                 Event::Usage {
                     run: self.account.run,
-                    model: charge.model.clone(),
+                    model: charge.model,
                     usage: charge.usage,
                     cost: charge.cost,
                     estimated: charge.estimated,
                 },
             )?;
         }
-        let cost = charges.iter().map(|charge| charge.cost).sum();
         self.account.add(work, cost, Money::ZERO.minus(self.amount));
         work.batch
             .add("DELETE FROM reservations WHERE id = $1", binds![self.id]);
@@ -433,7 +452,10 @@ async fn correct(work: &mut Work, id: TurnId, charge: Charge) -> Result<(), Stor
         day: row.integer("day")?,
     };
     let difference = Tokens::from(charge.usage).minus(&Tokens::of(&row)?);
-    let cost = charge.cost.minus(Money(row.integer("cost")?));
+    let cost = charge
+        .cost
+        .clamp(Money::ZERO, DEAREST)
+        .minus(Money(row.integer("cost")?));
     ledger::insert(work, &account, id, &Charge { cost, ..charge }, &difference, true);
     account.add(work, cost, Money::ZERO);
     Ok(())

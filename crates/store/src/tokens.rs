@@ -90,10 +90,10 @@ impl Store {
         if expires.is_some_and(|expires| expires <= self.now()) {
             return refused("it would have expired already");
         }
-        if let Asker::User { until: Some(until), .. } = asker {
-            if expires.is_none_or(|expires| expires > until) {
-                return refused("the token that makes it expires, and it would live longer: give it an earlier end");
-            }
+        if let Asker::User { until: Some(until), .. } = asker
+            && expires.is_none_or(|expires| expires > until)
+        {
+            return refused("the token that makes it expires, and it would live longer: give it an earlier end");
         }
         let label = label.to_owned();
         self.write(ATTEMPT, move |work| {

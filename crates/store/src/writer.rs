@@ -151,7 +151,7 @@ pub(crate) async fn run(
             }
         }
         for answer in written.answers {
-            answer(written.verdict.as_ref().map(|()| ()));
+            answer(written.verdict.as_ref().copied());
         }
     }
     if let Err(error) = work.connection.close().await {

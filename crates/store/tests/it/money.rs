@@ -209,3 +209,31 @@ async fn users_see_their_own_ledger_alone() {
     };
     assert_eq!(place.store.ledger(SYSTEM, today, 0, 10).await.unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn no_sum_comes_to_its_end_whatever_a_provider_says() {
+    let place = Place::new().await;
+    for _ in 0..3 {
+        let (_, taken) = place.running().await;
+        let (id, opens) = place.begin(begin(taken.run.id, taken.run.epoch, 1)).await;
+        let mut finish = reply(id, opens, "x", &[], None);
+        finish.charges[0].cost = Money(i64::MAX);
+        finish.charges[0].usage.input = u64::MAX;
+        place.store.finish_turn(SYSTEM, finish).await.unwrap();
+    }
+    let spend = place.store.day_spend(SYSTEM, place.now().day()).await.unwrap();
+    assert_eq!(spend.spent, Money::dollars(3_000_000));
+    let sums = place
+        .store
+        .usage(SYSTEM, UsageFilter::default(), By::Model)
+        .await
+        .unwrap();
+    assert_eq!(sums[0].usage.input, 3_000_000_000_000);
+    let (_, taken) = place.running().await;
+    let mut turn = begin(taken.run.id, taken.run.epoch, 1);
+    turn.reserve = Money(i64::MAX);
+    assert!(matches!(
+        place.store.begin_turn(SYSTEM, turn).await,
+        Err(StoreError::Invalid { .. })
+    ));
+}
