@@ -6,6 +6,8 @@ mod run;
 
 use std::io::Write;
 
+pub use self::files::backup;
+
 use domain::SessionId;
 use serde::Deserialize;
 use serde_json::{Value, json};

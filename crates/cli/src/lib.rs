@@ -25,6 +25,7 @@ pub use arguments::{
     SandboxCommand, TokenCommand, UserCommand,
 };
 pub use client::{Client, ClientError};
-pub use commands::execute;
+pub use commands::{backup, execute};
 pub use outcome::Outcome;
+pub use render::Screen;
 pub use terminal::harmless;

@@ -316,6 +316,70 @@ impl Render {
     }
 }
 
+/// Draws on stdout and stderr what happens in this same process.
+pub struct Screen {
+    render: Render,
+    number: i64,
+}
+
+impl Screen {
+    /// Stdout and stderr; `json` asks for one JSON value a line.
+    #[must_use]
+    pub fn standard(json: bool) -> Self {
+        Self {
+            render: Render::new(Paper::standard(), json, false),
+            number: 0,
+        }
+    }
+
+    /// Draws an event of this moment.
+    ///
+    /// # Errors
+    /// Nobody reads what is written.
+    pub fn event(&mut self, event: Event) -> io::Result<()> {
+        self.number += 1;
+        let (number, at) = (self.number, Timestamp::now());
+        self.draw(Meaning::Event(Box::new(NumberedEvent { number, at, event })))
+    }
+
+    /// Draws a piece of what is being said.
+    ///
+    /// # Errors
+    /// As [`Screen::event`].
+    pub fn delta(&mut self, delta: Delta) -> io::Result<()> {
+        self.draw(Meaning::Delta(delta))
+    }
+
+    /// Says something about the work.
+    ///
+    /// # Errors
+    /// As [`Screen::event`].
+    pub fn note(&mut self, words: &str) -> io::Result<()> {
+        self.render.note("33", &one_line(words, 1_000))
+    }
+
+    /// Says what the work came to since the last bill.
+    ///
+    /// # Errors
+    /// As [`Screen::event`].
+    pub fn bill(&mut self, took: std::time::Duration) -> io::Result<()> {
+        self.render.bill(took)?;
+        self.render.totals = Totals::default();
+        Ok(())
+    }
+
+    fn draw(&mut self, meaning: Meaning) -> io::Result<()> {
+        let raw = match &meaning {
+            Meaning::Event(event) => serde_json::to_value(event)?,
+            Meaning::Delta(delta) => serde_json::to_value(delta)?,
+        };
+        self.render.draw(&Seen {
+            raw,
+            meaning: Some(meaning),
+        })
+    }
+}
+
 /// What a call is about, in a few words: the argument that says it best.
 fn target(input: &Value) -> String {
     const TELLING: [&str; 6] = ["path", "command", "name", "skill", "query", "code"];

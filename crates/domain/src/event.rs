@@ -17,6 +17,7 @@ pub type EventNumber = i64;
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NumberedEvent {
     /// Its place among the session's events.
+    #[cfg_attr(feature = "schema", schema(value_type = i64))]
     pub number: EventNumber,
     /// When it was stored.
     pub at: Timestamp,

@@ -24,6 +24,9 @@ pub fn manual() -> String {
     for (path, item) in object(&description["paths"]) {
         for (method, operation) in object(&item) {
             let _ = write!(text, "\n## {} {path}\n\n{}\n", method.to_uppercase(), words(&operation));
+            if operation["parameters"].is_array() {
+                text.push('\n');
+            }
             for parameter in operation["parameters"].as_array().into_iter().flatten() {
                 let _ = writeln!(
                     text,
@@ -58,7 +61,6 @@ fn words(operation: &Value) -> String {
     format!("{}\n\n{}", part("summary"), part("description"))
         .trim_end()
         .to_owned()
-        + "\n"
 }
 
 /// A body in words: its schema's name, or its media type.
@@ -102,6 +104,12 @@ fn kind(schema: &Value) -> String {
     }
     if let Some(parts) = schema["oneOf"].as_array() {
         return parts.iter().map(kind).collect::<Vec<_>>().join(" or ");
+    }
+    if let Some(words) = schema["enum"].as_array() {
+        let words = words
+            .iter()
+            .map(|word| format!("`{}`", word.as_str().unwrap_or_default()));
+        return words.collect::<Vec<_>>().join(", ");
     }
     match &schema["type"] {
         Value::String(name) if name == "array" => format!("list of {}", kind(&schema["items"])),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use domain::Timestamp;
-use futures::{StreamExt, TryStreamExt};
+use futures::StreamExt;
 use reqwest::{Body, Method};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
@@ -61,33 +61,55 @@ pub(super) async fn get(client: &Client, arguments: &GetArguments) -> Result<(),
     );
     let response = client.send(request).await?;
     let url = response.url().path().to_owned();
-    let mut bytes = response.bytes_stream().map_err(|source| ClientError::Broken {
-        url: url.clone(),
-        source,
-    });
-    if arguments.file.as_deref() == Some(Path::new("-")) {
-        let mut out = tokio::io::stdout();
-        while let Some(piece) = bytes.next().await {
-            out.write_all(&piece?).await.map_err(output)?;
+    let place = match &arguments.file {
+        Some(file) if file == Path::new("-") => {
+            let mut bytes = response.bytes_stream();
+            let mut out = tokio::io::stdout();
+            while let Some(piece) = bytes.next().await {
+                let piece = piece.map_err(|source| ClientError::Broken {
+                    url: url.clone(),
+                    source,
+                })?;
+                out.write_all(&piece).await.map_err(output)?;
+            }
+            return out.flush().await.map_err(output);
         }
-        return out.flush().await.map_err(output);
-    }
-    let place = place(arguments)?;
-    // Beside its place first, so that a copy that broke never stands there as a whole one.
+        _ => place(arguments)?,
+    };
+    save(response, &place, 0o666).await
+}
+
+/// Copies the store of a control plane to a file that only its owner can read.
+///
+/// # Errors
+/// The one who asks is no admin; the file cannot be written.
+pub async fn backup(client: &Client, file: &Path) -> Result<(), ClientError> {
+    let response = client.send(client.request(Method::POST, "/backup")).await?;
+    save(response, file, 0o600).await
+}
+
+/// Writes an answer to a file. It is written beside its place first, so that a copy that broke never stands there as a whole one.
+async fn save(response: reqwest::Response, place: &Path, mode: u32) -> Result<(), ClientError> {
+    let url = response.url().path().to_owned();
+    let mut bytes = response.bytes_stream();
     let part = PathBuf::from(format!("{}.part", place.display()));
     let copied = async {
-        let mut file = tokio::fs::File::create(&part)
-            .await
-            .map_err(ClientError::file("write", &part))?;
+        let mut options = tokio::fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(mode);
+        let mut file = options.open(&part).await.map_err(ClientError::file("write", &part))?;
         while let Some(piece) = bytes.next().await {
-            file.write_all(&piece?)
+            let piece = piece.map_err(|source| ClientError::Broken {
+                url: url.clone(),
+                source,
+            })?;
+            file.write_all(&piece)
                 .await
                 .map_err(ClientError::file("write", &part))?;
         }
-        file.flush().await.map_err(ClientError::file("write", &part))?;
-        tokio::fs::rename(&part, &place)
+        file.sync_all().await.map_err(ClientError::file("write", &part))?;
+        tokio::fs::rename(&part, place)
             .await
-            .map_err(ClientError::file("write", &place))
+            .map_err(ClientError::file("write", place))
     };
     let copied = copied.await;
     if copied.is_err() {

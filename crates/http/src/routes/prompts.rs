@@ -46,6 +46,7 @@ pub(crate) struct Accepted {
     /// Runs that it interrupted.
     interrupted: Vec<RunId>,
     /// The event after which everything about it comes: watch from here.
+    #[schema(value_type = i64)]
     after: EventNumber,
     /// It was sent before with the same Idempotency-Key, and is not done twice.
     repeated: bool,

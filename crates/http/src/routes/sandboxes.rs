@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
+use control::ControlError;
 use domain::{SandboxId, SessionId};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -54,6 +55,14 @@ pub(crate) async fn remove_sandbox(
     caller: Caller,
     Id(sandbox): Id<SandboxId>,
 ) -> Result<Json<Done>, ApiError> {
+    if !caller.asker().is_admin() {
+        // Sandboxes are no user's: for others they do not exist.
+        return Err(ControlError::NotFound {
+            kind: "sandbox",
+            name: sandbox.to_string(),
+        }
+        .into());
+    }
     doors.control.remove_sandbox(caller.asker(), sandbox).await?;
     Ok(Done::JSON)
 }

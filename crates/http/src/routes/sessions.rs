@@ -35,6 +35,7 @@ pub(crate) struct Session {
     /// How many messages its history has.
     messages: i64,
     /// The number of its last event.
+    #[schema(value_type = i64)]
     events: EventNumber,
     /// Its newest run.
     run: Option<SessionRun>,

@@ -1,0 +1,58 @@
+//! Event streams: whoever returns gets the rest, nothing lost and nothing doubled.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_returns_at_any_event_gets_exactly_the_rest() {
+    let world = World::new().await;
+    let session = world.worked("one two three").await;
+    world.work(&session, "four").await;
+    let whole = world.frames(&session, &world.ada, "", false).await.all().await;
+    let numbers: Vec<i64> = whole
+        .iter()
+        .map(|frame| frame.data["number"].as_i64().unwrap())
+        .collect();
+    assert_eq!(numbers, (1..=numbers.len() as i64).collect::<Vec<_>>());
+    assert!(numbers.len() >= 8, "{whole:#?}");
+    for (index, frame) in whole.iter().enumerate() {
+        let rest = world.frames(&session, &world.ada, &frame.id, false).await.all().await;
+        assert_eq!(rest, whole[index + 1..], "after {}", frame.id);
+        if let Some(next) = whole.get(index + 1) {
+            let live = world
+                .frames(&session, &world.ada, &frame.id, true)
+                .await
+                .next()
+                .await
+                .unwrap();
+            assert_eq!(&live, next, "a stream that stays begins the same");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_when_the_server_does() {
+    let world = World::new().await;
+    let session = world.worked("hello").await;
+    let frames = world.frames(&session, &world.ada, "", true).await;
+    let ended = tokio::join!(frames.all(), world.tasks.shut_down(Duration::from_secs(30)));
+    assert!(
+        !ended.0.is_empty() && ended.1,
+        "the server waits for its streams, and they end"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_was_never_is_refused() {
+    let world = World::new().await;
+    let session = world.worked("hello").await;
+    let response = world
+        .get(&format!("/api/v1/sessions/{session}/events?after=99999"), &world.ada)
+        .await;
+    assert_eq!(response.status(), 400);
+    let error: Value = response.json().await.unwrap();
+    assert_eq!(error["error"]["code"], "invalid");
+}

@@ -1,0 +1,202 @@
+//! What the API is for.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use testkit::model_server::Answer;
+
+use crate::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_finds_its_session_again_and_pages_follow_each_other() {
+    let world = World::new().await;
+    let open = async |key: &str| world.post("/api/v1/sessions", &world.ada, json!({"key": key})).await["id"].clone();
+    let first = open("one").await;
+    assert_eq!(open("one").await, first);
+    let mut all = vec![first.clone(), open("two").await, open("three").await];
+    let found: Value = world
+        .get("/api/v1/sessions?key=one", &world.ada)
+        .await
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(found["sessions"][0]["id"], first);
+    assert!(found["sessions"].as_array().unwrap().len() == 1 && found["next"].is_null());
+
+    let mut listed = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page: Value = world
+            .get(&format!("/api/v1/sessions?limit=1{after}"), &world.ada)
+            .await
+            .json()
+            .await
+            .unwrap();
+        listed.extend(
+            page["sessions"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|session| session["id"].clone()),
+        );
+        let Some(next) = page["next"].as_str() else { break };
+        after = format!("&after={next}");
+    }
+    listed.sort_by_key(Value::to_string);
+    all.sort_by_key(Value::to_string);
+    assert_eq!(listed, all);
+
+    let first = first.as_str().unwrap();
+    world
+        .post(&format!("/api/v1/sessions/{first}/archive"), &world.ada, json!({}))
+        .await;
+    let page: Value = world
+        .get("/api/v1/sessions?archived=true", &world.ada)
+        .await
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(page["sessions"][0]["id"], first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_go_in_and_come_out_as_they_were() {
+    let world = World::new().await;
+    let session = world.worked("hello").await;
+    let bytes: Vec<u8> = (0..300_000_u32)
+        .map(|number| number.to_le_bytes()[0] ^ number.to_le_bytes()[1])
+        .collect();
+    let path = format!("/api/v1/sessions/{session}/file?path=data%20set.bin");
+    let put = world
+        .request(Method::PUT, &path, &world.ada)
+        .body(bytes.clone())
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(put.status(), 200, "{}", put.text().await.unwrap());
+    let got = world.get(&path, &world.ada).await;
+    assert_eq!(got.headers()["content-disposition"], "attachment");
+    assert_eq!(got.headers()["x-content-type-options"], "nosniff");
+    assert!(got.bytes().await.unwrap() == bytes);
+    let listed: Value = world
+        .get(&format!("/api/v1/sessions/{session}/files"), &world.ada)
+        .await
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(listed["files"][0]["path"], "data set.bin");
+    assert_eq!(listed["files"][0]["bytes"], 300_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_is_sent_again_is_done_once() {
+    let world = World::new().await;
+    let session = world.post("/api/v1/sessions", &world.ada, json!({})).await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    world.models.next(Answer::text("once"));
+    let mut runs = Vec::new();
+    for _ in 0..2 {
+        let request = world.request(Method::POST, &format!("/api/v1/sessions/{session}/prompts"), &world.ada);
+        let answer = request
+            .header("idempotency-key", "a")
+            .json(&json!({"text": "do it"}))
+            .send()
+            .await
+            .unwrap();
+        let answer: Value = answer.json().await.unwrap();
+        runs.push((answer["run"].clone(), answer["repeated"].clone()));
+    }
+    assert_eq!(runs[0].0, runs[1].0);
+    assert_eq!((&runs[0].1, &runs[1].1), (&json!(false), &json!(true)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn money_people_and_what_happened_can_be_asked_for() {
+    let world = World::new().await;
+    let session = world.worked("hello").await;
+    let usage: Value = world
+        .get(&format!("/api/v1/usage?session={session}&by=model"), &world.ada)
+        .await
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(usage["sums"][0]["name"], "m");
+    assert!(usage["sums"][0]["cost"].as_i64().unwrap() > 0, "{usage}");
+
+    let new = world
+        .post("/api/v1/tokens", &world.ada, json!({"label": "laptop"}))
+        .await;
+    let secret = new["secret"].as_str().unwrap();
+    assert_eq!(world.get("/api/v1/me", secret).await.status(), 200);
+    let listed = world.get("/api/v1/tokens", &world.ada).await.text().await.unwrap();
+    assert!(listed.contains("laptop") && !listed.contains(secret));
+    let id = new["id"].as_str().unwrap();
+    let revoked = world
+        .request(Method::DELETE, &format!("/api/v1/tokens/{id}"), &world.ada)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(revoked.status(), 200);
+    assert_eq!(world.get("/api/v1/me", secret).await.status(), 401, "from now on");
+
+    let user = world.post("/api/v1/users", &world.admin, json!({"name": "bob"})).await;
+    let removed = world.request(
+        Method::DELETE,
+        &format!("/api/v1/users/{}", user["id"].as_str().unwrap()),
+        &world.admin,
+    );
+    assert_eq!(removed.send().await.unwrap().status(), 200);
+    let audit = world
+        .get("/api/v1/audit?limit=200", &world.admin)
+        .await
+        .text()
+        .await
+        .unwrap();
+    assert!(
+        audit.contains("token") && audit.contains("user") && !audit.contains(secret),
+        "{audit}"
+    );
+    let verdict: Value = world
+        .get("/api/v1/audit/verify", &world.admin)
+        .await
+        .json()
+        .await
+        .unwrap();
+    assert!(verdict["broken_at"].is_null() && verdict["entries"].as_i64().unwrap() > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn figures_are_in_prometheus_format_and_a_copy_of_the_store_opens() {
+    let world = World::new().await;
+    let session = world.worked("hello").await;
+    let metrics = world.get("/metrics", &world.ada).await.text().await.unwrap();
+    for line in metrics.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        assert!(!name.is_empty() && value.parse::<f64>().is_ok(), "{line}");
+    }
+    assert!(
+        metrics.contains("belljar_store_up 1\n") && metrics.contains("belljar_http_answers_total{status=\"2xx\"}"),
+        "{metrics}"
+    );
+
+    let copy = world
+        .request(Method::POST, "/api/v1/backup", &world.admin)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(copy.status(), 200);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("copy");
+    std::fs::write(&file, copy.bytes().await.unwrap()).unwrap();
+    let path = folder.path().join("store.db");
+    store::restore(&file, &path).await.unwrap();
+    let store = store::Store::open(store::Config::new(path)).await.unwrap();
+    assert!(
+        store
+            .session(store::Asker::System, session.parse().unwrap())
+            .await
+            .is_ok()
+    );
+    store.close().await;
+}
