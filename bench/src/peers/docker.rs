@@ -1,0 +1,108 @@
+//! Docker's engine, started by hand with folders of its own and without any network.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use tempfile::TempDir;
+
+use super::run;
+use crate::sample::Sample;
+
+const IMAGE: &str = "bench:latest";
+const CONTAINER: &str = "bench-running";
+
+/// An engine with one image, made from the root file system that Belljar uses as well.
+pub(crate) struct Docker {
+    engine: Child,
+    folder: TempDir,
+}
+
+impl Docker {
+    /// Starts `dockerd` and imports the image.
+    pub(crate) fn start(rootfs: &Path) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("bench-docker").tempdir_in("/var/tmp")?;
+        let log = std::fs::File::create(folder.path().join("log"))?;
+        let engine = Command::new("dockerd")
+            .arg("--data-root")
+            .arg(folder.path().join("data"))
+            .arg("--exec-root")
+            .arg(folder.path().join("exec"))
+            .arg("--pidfile")
+            .arg(folder.path().join("pid"))
+            .arg("--host")
+            .arg(format!("unix://{}", folder.path().join("docker.sock").display()))
+            .args(["--iptables=false", "--ip6tables=false", "--bridge=none"])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("dockerd could not be started: apt-get install docker.io")?;
+        let docker = Self { engine, folder };
+        let until = Instant::now() + Duration::from_secs(60);
+        while run(docker.command().arg("version")).is_err() {
+            if Instant::now() > until {
+                let log = std::fs::read_to_string(docker.folder.path().join("log")).unwrap_or_default();
+                let tail: Vec<&str> = log.lines().rev().take(5).collect();
+                bail!("dockerd did not answer within a minute: {}", tail.join(" | "));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let import = format!(
+            "tar --create --numeric-owner --directory {} . | docker --host unix://{} import - {IMAGE}",
+            rootfs.display(),
+            docker.folder.path().join("docker.sock").display()
+        );
+        run(Command::new("sh").args(["-c", &import])).context("the image could not be imported")?;
+        Ok(docker)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("docker");
+        command.arg("--host").arg(format!("unix://{}", self.folder.path().join("docker.sock").display()));
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// `docker run --rm … true`.
+    pub(crate) fn time_run(&self, count: usize) -> anyhow::Result<Sample> {
+        Sample::of(count, || run(self.command().args(["run", "--rm", "--network=none", IMAGE, "/bin/true"])).map(drop))
+    }
+
+    /// `docker exec … true` in a container that runs.
+    pub(crate) fn time_exec(&self, count: usize) -> anyhow::Result<Sample> {
+        self.with_running(|| Sample::of(count, || run(self.command().args(["exec", CONTAINER, "/bin/true"])).map(drop)))
+    }
+
+    /// `docker pause` and `docker unpause`, apart.
+    pub(crate) fn time_pause(&self, count: usize) -> anyhow::Result<(Sample, Sample)> {
+        self.with_running(|| {
+            let (mut pause, mut unpause) = (Sample::default(), Sample::default());
+            for _ in 0..count {
+                let began = Instant::now();
+                run(self.command().args(["pause", CONTAINER]))?;
+                pause.add(began.elapsed());
+                let began = Instant::now();
+                run(self.command().args(["unpause", CONTAINER]))?;
+                unpause.add(began.elapsed());
+            }
+            Ok((pause, unpause))
+        })
+    }
+
+    fn with_running<T>(&self, action: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let start = ["run", "--detach", "--network=none", "--name", CONTAINER, IMAGE, "/bin/sleep", "100000"];
+        run(self.command().args(start))?;
+        let result = action();
+        run(self.command().args(["rm", "--force", CONTAINER]))?;
+        result
+    }
+}
+
+impl Drop for Docker {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.engine.id().to_string()).status();
+        let _ = self.engine.wait();
+    }
+}

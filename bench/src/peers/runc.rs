@@ -1,0 +1,86 @@
+//! OCI runtimes and bubblewrap by themselves, on the same root file system.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::Context;
+use tempfile::TempDir;
+
+use super::run;
+use crate::sample::Sample;
+
+/// A bundle for an OCI runtime, with that runtime's own default configuration.
+pub(crate) struct Runtime {
+    program: &'static str,
+    rootfs: PathBuf,
+    folder: TempDir,
+}
+
+impl Runtime {
+    /// Prepares a bundle; `program` is `runc` or `crun`.
+    pub(crate) fn new(program: &'static str, rootfs: &Path) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("bench-runtime").tempdir_in("/var/tmp")?;
+        let runtime = Self { program, rootfs: rootfs.to_owned(), folder };
+        run(Command::new(program).arg("spec").current_dir(runtime.folder.path()))
+            .with_context(|| format!("{program} made no configuration: apt-get install {program}"))?;
+        Ok(runtime)
+    }
+
+    fn configure(&self, arguments: &[&str]) -> anyhow::Result<()> {
+        let path = self.folder.path().join("config.json");
+        let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
+        config["process"]["args"] = arguments.into();
+        config["process"]["terminal"] = false.into();
+        config["root"]["path"] = self.rootfs.to_string_lossy().into_owned().into();
+        std::fs::write(path, serde_json::to_vec(&config)?)?;
+        Ok(())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.program);
+        command.arg("--root").arg(self.folder.path().join("state")).current_dir(self.folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// `run` of a program that ends at once.
+    pub(crate) fn time_run(&self, count: usize) -> anyhow::Result<Sample> {
+        self.configure(&["/bin/true"])?;
+        Sample::of(count, || run(self.command().args(["run", "bench"])).map(drop))
+    }
+
+    /// `exec` in a container that runs.
+    pub(crate) fn time_exec(&self, count: usize) -> anyhow::Result<Sample> {
+        self.start("bench-exec")?;
+        let sample = Sample::of(count, || run(self.command().args(["exec", "bench-exec", "/bin/true"])).map(drop));
+        run(self.command().args(["delete", "--force", "bench-exec"]))?;
+        sample
+    }
+
+    /// `delete --force` of a container that runs.
+    pub(crate) fn time_delete(&self, count: usize) -> anyhow::Result<Sample> {
+        let mut sample = Sample::default();
+        for _ in 0..count {
+            self.start("bench-delete")?;
+            let began = Instant::now();
+            run(self.command().args(["delete", "--force", "bench-delete"]))?;
+            sample.add(began.elapsed());
+        }
+        Ok(sample)
+    }
+
+    fn start(&self, name: &str) -> anyhow::Result<()> {
+        self.configure(&["/bin/sleep", "100000"])?;
+        run(self.command().args(["run", "--detach", name])).map(drop)
+    }
+}
+
+/// `bwrap` with every namespace unshared.
+pub(crate) fn time_bubblewrap(rootfs: &Path, count: usize) -> anyhow::Result<Sample> {
+    Sample::of(count, || {
+        let mut command = Command::new("bwrap");
+        command.args(["--unshare-all", "--die-with-parent", "--bind"]).arg(rootfs).args(["/", "/bin/true"]);
+        run(&mut command).map(drop)
+    })
+}

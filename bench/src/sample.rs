@@ -1,0 +1,58 @@
+//! Times, and what is said of many of them.
+
+use std::time::{Duration, Instant};
+
+/// How often something is done before it counts.
+pub(crate) const WARM_UPS: usize = 5;
+
+/// Many times of one thing, in milliseconds.
+#[derive(Clone, Default)]
+pub(crate) struct Sample(Vec<f64>);
+
+impl Sample {
+    /// Does something a few times unmeasured, then `count` times measured.
+    pub(crate) fn of<E>(count: usize, mut action: impl FnMut() -> Result<(), E>) -> Result<Self, E> {
+        for _ in 0..WARM_UPS.min(count) {
+            action()?;
+        }
+        let mut sample = Self::default();
+        for _ in 0..count {
+            let began = Instant::now();
+            action()?;
+            sample.add(began.elapsed());
+        }
+        Ok(sample)
+    }
+
+    /// One more time.
+    pub(crate) fn add(&mut self, time: Duration) {
+        self.0.push(time.as_secs_f64() * 1_000.0);
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The time that this share (0 to 1) of all are not above; the nearest rank.
+    pub(crate) fn at(&self, share: f64) -> f64 {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rank")]
+        let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
+        sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_nearest_ranks() {
+        let mut sample = Sample::default();
+        (1..=100).rev().for_each(|ms| sample.add(Duration::from_millis(ms)));
+        let rounded = [0.5, 0.95, 0.99, 1.0].map(|share| sample.at(share).round());
+        assert_eq!(rounded.map(|value| format!("{value}")), ["50", "95", "99", "100"]);
+    }
+}
