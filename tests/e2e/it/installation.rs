@@ -53,11 +53,13 @@ impl Installation {
         fs::write(installation.path("script.yaml"), script).expect("write the script");
         let (sections, keys) = more.split_once("---\n").unwrap_or((more, ""));
         let config = format!(
-            "[server]\nlisten = \"127.0.0.1:{port}\"\ndata = {data:?}\nmodel = \"scripted\"\n\n\
+            "[server]\nlisten = \"127.0.0.1:{port}\"\ndata = {data:?}\nuser = \"root\"\nmodel = \"scripted\"\n\n\
              [models.scripted]\nprovider = \"scripted\"\nscript = {script:?}\nprice = {{ input = 3.00, output = 15.00 }}\n\n\
-             [sandbox]\nimage = \"{image}\"\nmemory = \"256MiB\"\ndisk = \"64MiB\"\nprocesses = 128\n{keys}\n{sections}",
+             [sandbox]\nprogram = {program:?}\nrun = {run:?}\nimage = \"{image}\"\nmemory = \"256MiB\"\ndisk = \"64MiB\"\nprocesses = 128\n{keys}\n{sections}",
             port = installation.port,
             script = installation.path("script.yaml"),
+            program = runtime(),
+            run = installation.path("run"),
             image = miniature().digest,
         );
         fs::write(installation.path("belljar.toml"), config).expect("write the configuration");
@@ -76,16 +78,16 @@ impl Installation {
 
     /// Starts the host agent and waits until it is ready.
     pub(crate) fn start_host(&self) {
-        let child = self.spawn("host", &["--runtime-program", &runtime().to_string_lossy()]);
+        let child = self.spawn("host");
         *self.host.lock().expect("no test panicked here") = Some(child);
     }
 
     /// Starts the control plane and waits until it is ready.
     pub(crate) fn start_serve(&self) {
-        *self.serve.lock().expect("no test panicked here") = Some(self.spawn("serve", &[]));
+        *self.serve.lock().expect("no test panicked here") = Some(self.spawn("serve"));
     }
 
-    fn spawn(&self, role: &str, more: &[&str]) -> Child {
+    fn spawn(&self, role: &str) -> Child {
         let log = fs::File::options()
             .append(true)
             .create(true)
@@ -95,7 +97,6 @@ impl Installation {
             .arg(role)
             .arg("--config")
             .arg(self.path("belljar.toml"))
-            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -172,7 +173,7 @@ impl Installation {
         command.args(arguments).stdin(Stdio::null());
         command.env("BELLJAR_URL", format!("http://127.0.0.1:{}", self.port));
         let token = eventually("the admin token", || {
-            fs::read_to_string(self.data().join("admin-token")).ok()
+            fs::read_to_string(self.data().join("control/admin-token")).ok()
         });
         command.env("BELLJAR_TOKEN", token.trim());
         command
