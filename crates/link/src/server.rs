@@ -24,7 +24,7 @@ pub use files::FileReader;
 pub use linked::{FileSource, LinkError, Linked};
 
 /// What the control plane does with what comes out of a sandbox. `sandbox` is known from the link itself, whatever was said
-/// over it; `token` is what was shown, not yet checked.
+/// over it; `token` is what was shown, not yet checked. A runtime that hangs up drops the future of what it asked for.
 #[async_trait]
 pub trait LinkHandler: Send + Sync + 'static {
     /// A turn of the sandbox's loop.

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lifecycle::Tasks;
 use link::client::Client;
@@ -14,6 +13,7 @@ use crate::capture;
 use crate::hands::Hands;
 use crate::orders::Orders;
 use crate::outbox::outbox;
+use crate::program::event_loop;
 use crate::reaper::Reaper;
 
 /// PID 1 could not begin.
@@ -39,13 +39,7 @@ pub(crate) fn run() -> Result<(), Pid1Error> {
     }
     // The token will be in this memory: no core dump, no ptrace, no /proc/1/mem, not even for another root inside.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| Pid1Error::Dumpable(error.into()))?;
-    let event_loop = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(2)
-        .thread_stack_size(128 << 10)
-        .thread_keep_alive(Duration::from_secs(1))
-        .build()
-        .map_err(Pid1Error::EventLoop)?;
+    let event_loop = event_loop(1).map_err(Pid1Error::EventLoop)?;
     event_loop.block_on(live())
 }
 

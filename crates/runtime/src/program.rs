@@ -1,7 +1,11 @@
 //! Which role this process has.
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
 
 use crate::{hands, log, pid1};
 
@@ -33,6 +37,19 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// An event loop with so many threads for what blocks. One is there from the beginning and stays: in a sandbox whose processes
+/// are used up no other can be had, and a loop without any would have to give up.
+pub(crate) fn event_loop(blocking_threads: usize) -> io::Result<Runtime> {
+    let event_loop = Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(blocking_threads)
+        .thread_stack_size(256 << 10)
+        .thread_keep_alive(Duration::from_secs(u64::from(u32::MAX)))
+        .build()?;
+    drop(event_loop.spawn_blocking(|| {}));
+    Ok(event_loop)
 }
 
 /// An error with all its causes, in one line.

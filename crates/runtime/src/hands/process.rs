@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use domain::ToolCallId;
 use lifecycle::{Stop, Tasks};
@@ -16,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use tools::{Created, FileError, Files, Settings, Tools};
 
 use super::wire::{Receiver, WireError, send};
-use crate::program::describe;
+use crate::program::{describe, event_loop};
 
 /// Answers that may wait for PID 1 to read them; progress beyond that is dropped.
 const ANSWERS: usize = 256;
@@ -48,12 +47,7 @@ pub(crate) enum HandsError {
 /// Lives as the hands, until PID 1 hangs up.
 pub(crate) fn run() -> Result<(), HandsError> {
     let socket = confine().map_err(HandsError::Confine)?;
-    let event_loop = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(4)
-        .thread_keep_alive(Duration::from_secs(1))
-        .build()
-        .map_err(HandsError::EventLoop)?;
+    let event_loop = event_loop(4).map_err(HandsError::EventLoop)?;
     event_loop.block_on(live(socket))
 }
 
