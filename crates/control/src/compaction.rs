@@ -37,23 +37,20 @@ pub(crate) enum Compacted {
     Failed(String),
 }
 
-/// Where the older part of a history ends: what follows keeps at most `keep` likely tokens, and begins with no result of a
+/// Where the older part of a history ends: what follows keeps about `keep` likely tokens, and begins with no result of a
 /// call that was left behind. None where there is nothing to gain.
 fn boundary(lines: &[Line], keep: u64) -> Option<usize> {
     let mut kept = 0_u64;
     let mut end = lines.len();
-    while end > 0 {
-        kept = kept.saturating_add(lines[end - 1].likely());
-        if kept > keep && end < lines.len() {
-            break;
-        }
+    while end > 0 && kept < keep {
         end -= 1;
+        kept = kept.saturating_add(lines[end].likely());
     }
-    // Too little is left behind by a boundary that is too early: look on towards the end.
-    let whole = |end: &usize| !lines[*end - 1].calls;
-    (end.max(1)..lines.len())
-        .find(whole)
-        .filter(|end| *end > 1 || lines[0].position > 0 && lines.len() > 2)
+    let parts_nothing = |end: &usize| !lines[*end - 1].calls;
+    let later = (end.max(1)..lines.len()).find(parts_nothing);
+    let earlier = || (1..end).rev().find(parts_nothing);
+    // A summary of one message gains nothing.
+    later.or_else(earlier).filter(|end| *end > 1)
 }
 
 impl Control {

@@ -38,6 +38,8 @@ pub struct Config {
     pub attempts: u32,
     /// A run whose holder said nothing for so long is taken over.
     pub lease: Duration,
+    /// How long a reply that is under way may go on when the process is to stop.
+    pub drain: Duration,
     /// How long a session token is good.
     pub token_life: Duration,
     /// The longest prompt, in bytes.
@@ -67,6 +69,7 @@ impl Config {
             parallel_runs: 64,
             attempts: 3,
             lease: Duration::from_secs(30),
+            drain: Duration::from_secs(10),
             token_life: Duration::from_secs(3_600),
             prompt_bytes: 1 << 20,
             budget_queue: 256,

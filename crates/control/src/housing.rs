@@ -12,7 +12,7 @@ use domain::{SandboxId, SessionId};
 use link::server::{LinkError, Linked};
 use sandbox::{ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus};
 use store::{Asker, StoreError};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::live::{Live, lock};
 use crate::{Control, ControlError};
@@ -24,6 +24,8 @@ pub(crate) use tokens::Shown;
 
 /// How long a new sandbox may take until its runtime answers.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+/// How often a sandbox that does not answer yet is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Sandboxes that may go away between being made and answering, before something must be wrong.
 const MADE_ANEW: usize = 3;
 
@@ -283,24 +285,37 @@ impl Control {
             })),
             Err(error) => {
                 linked.close();
-                // The runtime of a sandbox that went away never answers: the provider knows better than the clock.
-                match provider.status(status.id).await {
-                    Err(gone @ ProviderError::NotFound(_)) => Err(HousingError::Provider(gone)),
-                    Ok(SandboxStatus {
-                        state: SandboxState::Dead { reason },
-                        id,
-                        ..
-                    }) => Err(HousingError::Provider(ProviderError::Dead { id, reason })),
-                    _ => Err(error),
-                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits until the sandbox is dead, or removed: then its runtime never answers.
+    async fn gone(&self, sandbox: SandboxId) -> HousingError {
+        loop {
+            sleep(LOOK_AGAIN).await;
+            match self.0.housing.provider.status(sandbox).await {
+                Err(gone @ ProviderError::NotFound(_)) => return HousingError::Provider(gone),
+                Ok(SandboxStatus {
+                    id,
+                    state: SandboxState::Dead { reason },
+                    ..
+                }) => return HousingError::Provider(ProviderError::Dead { id, reason }),
+                // It lives, or the provider itself is away for a moment.
+                _ => {}
             }
         }
     }
 
     async fn claim(&self, live: &Live, linked: &Linked) -> Result<tokens::Current, HousingError> {
-        timeout(ANSWERS_WITHIN, linked.connected())
-            .await
-            .map_err(|_| HousingError::Silent)?;
+        let gone = tokio::select! {
+            () = linked.connected() => None,
+            gone = self.gone(linked.sandbox()) => Some(gone),
+            () = sleep(ANSWERS_WITHIN) => Some(HousingError::Silent),
+        };
+        if let Some(gone) = gone {
+            return Err(gone);
+        }
         let generation = self.0.housing.generation.load(Ordering::SeqCst);
         let token = self
             .0

@@ -9,6 +9,7 @@ use domain::{Epoch, ResultPart, RunId, ToolResult, TurnId};
 use lifecycle::Stop;
 use protocol::{Refusal, RefusalCode, TurnReply, TurnRequest};
 use tokio::sync::{OwnedMutexGuard, watch};
+use tokio::time::sleep;
 
 use crate::Control;
 use crate::live::{Active, Live, lock};
@@ -99,12 +100,26 @@ impl Control {
         };
         let (control, live, task) = (self.clone(), Arc::clone(live), Arc::clone(&speaking));
         self.0.tasks.spawn(async move {
-            let answer = control.speak(&live, &active, &task, request).await;
+            let answer = tokio::select! {
+                answer = control.speak(&live, &active, &task, request) => answer,
+                () = control.drained(&task) => Err(unavailable()),
+            };
             // Whoever is told begins the next turn.
             drop(ends);
             sender.send_replace(Some(answer));
         });
         speaking.answer().await
+    }
+}
+
+impl Control {
+    /// Hangs up on the model when the process is to stop and the reply takes too long; for ever otherwise.
+    async fn drained(&self, speaking: &Speaking) {
+        self.0.tasks.stop().cancelled().await;
+        sleep(self.0.config.drain).await;
+        speaking.cut.cancel();
+        // What it cost so far is charged now, if that is quick; at the next start otherwise.
+        sleep(self.0.config.drain).await;
     }
 }
 

@@ -1,12 +1,11 @@
 //! One turn from its claim to its reply.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use domain::{Author, Block, Event, Message, Role, RunState, Timestamp, ToolCall, ToolCallId};
+use domain::{Author, Block, Event, Message, Role, RunState, Timestamp};
 use llm::{Reply, request_body};
 use protocol::{Refusal, RefusalCode, StopReason, TurnReply, TurnRequest};
 use providers::{Model, ModelError};
@@ -213,11 +212,14 @@ impl Control {
             counted,
         } = spoken;
         let usage = reply.usage;
-        let (blocks, calls) = distinct_calls(reply.blocks);
+        let calls = reply.blocks.iter().filter_map(|block| match block {
+            Block::ToolUse(call) => Some(call.clone()),
+            _ => None,
+        });
         let mut answer = TurnReply {
             message: claim.opens,
             stop: reply.stop,
-            calls,
+            calls: calls.collect(),
         };
         let end = end_of(active, request, &answer);
         let started = answer.calls.iter().filter(|_| end.is_none());
@@ -235,7 +237,7 @@ impl Control {
                 author: Author::Model {
                     name: model.name.clone(),
                 },
-                blocks,
+                blocks: reply.blocks,
                 interrupted: cut,
                 at: Timestamp::now(),
             },
@@ -365,21 +367,4 @@ fn end_of(active: &Active, request: &TurnRequest, answer: &TurnReply) -> Option<
         let steps = active.limits.steps;
         End::failed("step_limit", format!("the run has used up its {steps} steps"))
     })
-}
-
-/// The reply's calls, each under a name of its own: what answers a call says which by its name.
-fn distinct_calls(mut blocks: Vec<Block>) -> (Vec<Block>, Vec<ToolCall>) {
-    let mut names = HashSet::new();
-    let mut calls = Vec::new();
-    for block in &mut blocks {
-        let Block::ToolUse(call) = block else { continue };
-        let given = call.id.0.clone();
-        let mut again = 1;
-        while !names.insert(call.id.clone()) {
-            again += 1;
-            call.id = ToolCallId(format!("{given}-{again}"));
-        }
-        calls.push(call.clone());
-    }
-    (blocks, calls)
 }

@@ -1,1 +1,287 @@
-//! To come.
+//! Money: what is spent and reserved never exceeds a cap, and every call is paid once.
+
+use std::time::Duration;
+
+use control::NewPrompt;
+use domain::{Delivery, Door, Event, Money, RunState};
+use store::{Asker, Caps, LedgerEntry, Target, UsageFilter};
+use testkit::model_server::{Answer, Speech};
+
+use crate::world::{Differs, World, in_both_placements_with};
+
+async fn ledger(world: &World) -> Vec<LedgerEntry> {
+    world
+        .store
+        .ledger(Asker::System, UsageFilter::default(), 0, 1_000)
+        .await
+        .unwrap()
+}
+
+fn spoken(input: u64, cached: u64, output: u64) -> Answer {
+    Answer::Say(Speech {
+        input,
+        cached,
+        output,
+        ..Speech::text("Here you are.")
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_127_a_hundred_at_once_with_a_cent_left_stay_below_the_cap() {
+    let world = World::new(Differs {
+        config: |config| {
+            config.caps.day = Some(Money(200_000_000));
+            config.budget_wait = Duration::from_millis(300);
+            config.tools.clear();
+            config.parallel_runs = 100;
+        },
+        placement: domain::Placement::ControlPlane,
+        ..Differs::default()
+    })
+    .await;
+    // $0.006 each.
+    world.models.always(spoken(1_000, 0, 200));
+    let prompts = (0..100).map(|_| world.prompt("go"));
+    let accepted = futures::future::join_all(prompts).await;
+    let day = domain::Timestamp::now().day();
+    let mut done = 0;
+    for accepted in &accepted {
+        let run = world.ended(accepted.session, accepted.run).await;
+        match run.state {
+            RunState::Done => done += 1,
+            RunState::Failed => {
+                let code = run.code.unwrap();
+                assert!(["budget_exhausted", "budget_busy"].contains(&code.as_str()), "{code}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let spend = world.store.day_spend(Asker::System, day).await.unwrap();
+        assert!(spend.spent.plus(spend.reserved) <= Money(200_000_000), "{spend:?}");
+    }
+    let spend = world.store.day_spend(Asker::System, day).await.unwrap();
+    assert_eq!(spend.reserved, Money::ZERO);
+    assert_eq!(spend.spent, Money(done * 6_000_000));
+    assert!(done > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_128_a_stream_that_would_cross_the_cap_is_cut() {
+    in_both_placements_with(
+        || Differs {
+            config: |config| config.caps.run = Some(Money(80_000_000)),
+            ..Differs::default()
+        },
+        async |world| {
+            // A provider that takes no notice of max_tokens.
+            let mut endless = Speech::text(&"word ".repeat(40_000));
+            endless.output = 40_000;
+            world.models.next(Answer::Stall(endless, 40_000));
+            let accepted = world.prompt("go").await;
+            let run = world.ended(accepted.session, accepted.run).await;
+            assert_eq!(
+                (run.state, run.code.as_deref()),
+                (RunState::Failed, Some("budget_exhausted"))
+            );
+            let spend = world.store.run_spend(Asker::System, accepted.run).await.unwrap();
+            assert!(
+                spend.spent > Money::ZERO && spend.spent <= Money(80_000_000),
+                "{spend:?}"
+            );
+            assert_eq!(spend.reserved, Money::ZERO);
+            let said = world.said(accepted.session).await;
+            assert!(
+                said[1].starts_with("m: word word") && said[1].ends_with("[cut]"),
+                "{}",
+                said.len()
+            );
+            let asked = world.models.received()[0].body["max_tokens"].as_u64().unwrap();
+            assert!(asked < 8_000, "{asked}");
+            world.assert_whole(accepted.session).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_131_cached_reads_count_by_the_full_context() {
+    let world = World::new(Differs {
+        config: |config| {
+            config.caps.session = Some(Money(400_000_000));
+            config.tools.clear();
+        },
+        ..Differs::default()
+    })
+    .await;
+    // The provider says that 100,000 tokens stood in its cache: the next call may cost them in full.
+    world.models.next(spoken(10, 100_000, 5));
+    let first = world.prompt("go").await;
+    world.done(&first).await;
+    let second = world
+        .prompt_to(Target::Session(first.session), "more", Delivery::Restart)
+        .await;
+    let run = world.ended(first.session, second.run).await;
+    assert_eq!(
+        (run.state, run.code.as_deref()),
+        (RunState::Failed, Some("budget_exhausted"))
+    );
+    assert_eq!(world.models.count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_134_a_model_without_a_price_is_refused_where_a_cap_exists() {
+    let world = World::new(Differs {
+        config: |config| config.caps.day = Some(Money::dollars(1_000)),
+        model: |model| model.price = None,
+        ..Differs::default()
+    })
+    .await;
+    let accepted = world.prompt("go").await;
+    let run = world.ended(accepted.session, accepted.run).await;
+    assert_eq!(
+        (run.state, run.code.as_deref()),
+        (RunState::Failed, Some("price_missing"))
+    );
+    assert_eq!(world.models.count(), 0);
+    let free = World::new(Differs {
+        model: |model| model.price = None,
+        ..Differs::default()
+    })
+    .await;
+    let accepted = free.prompt("go").await;
+    free.done(&accepted).await;
+    assert_eq!(ledger(&free).await[0].cost, Money::ZERO);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_136_only_configured_models_are_asked_under_their_own_names() {
+    let world = World::new(Differs::default()).await;
+    for name in ["M", "m ", "fake", "anthropic/m", "m\0", "../m", ""] {
+        let mut prompt = NewPrompt::words(world.target(), Door::Api, "go");
+        prompt.model = Some(name.to_owned());
+        assert!(world.control.prompt(world.asker, prompt).await.is_err(), "{name:?}");
+    }
+    let mut prompt = NewPrompt::words(world.target(), Door::Api, "go");
+    prompt.model = Some("m".to_owned());
+    let accepted = world.control.prompt(world.asker, prompt).await.unwrap();
+    world.done(&accepted).await;
+    assert_eq!(world.models.received()[0].body["model"], "fake");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_133_and_137_every_call_stands_in_the_ledger_once_with_its_price() {
+    let world = World::new(Differs::default()).await;
+    world.will_call(&[("a", "one")]);
+    world.models.next(spoken(100, 1_000, 50));
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    let ledger = ledger(&world).await;
+    assert_eq!(ledger.len() as u64, world.models.count());
+    let last = &ledger[1];
+    assert_eq!(last.cost, Money(100 * 3_000 + 1_000 * 300 + 50 * 15_000));
+    assert!(!last.price_version.is_empty() && last.price_version == ledger[0].price_version);
+    assert_eq!(last.day, domain::Timestamp::now().day());
+    let told: Vec<Money> = world
+        .events(accepted.session)
+        .await
+        .iter()
+        .filter_map(|event| match &event.event {
+            Event::Usage { cost, .. } => Some(*cost),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, ledger.iter().map(|entry| entry.cost).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_138_no_session_is_sent_what_another_one_said() {
+    let world = World::new(Differs::default()).await;
+    let one = world.prompt("the word is heliotrope").await;
+    world.done(&one).await;
+    let two = world.prompt("what is the word?").await;
+    world.done(&two).await;
+    let sent = world.models.received();
+    let second = String::from_utf8_lossy(&sent[1].bytes);
+    assert!(!second.contains("heliotrope"), "{second}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_140_a_call_under_way_when_the_process_dies_is_charged_its_reservation() {
+    let mut world = World::new(Differs {
+        config: |config| config.caps.session = Some(Money::dollars(10)),
+        ..Differs::default()
+    })
+    .await;
+    world.models.next(Answer::Stall(Speech::text("On and on"), 3));
+    world.will_say("Anew, then.");
+    let accepted = world.prompt("go").await;
+    testkit::eventually_async("the call to be under way", async || {
+        (world.models.count() > 0).then_some(())
+    })
+    .await;
+    let before = world
+        .store
+        .session_spend(Asker::System, accepted.session)
+        .await
+        .unwrap();
+    assert!(before.reserved > Money::ZERO && before.spent == Money::ZERO);
+    world = world.restarted().await;
+    world.done(&accepted).await;
+    let after = world
+        .store
+        .session_spend(Asker::System, accepted.session)
+        .await
+        .unwrap();
+    assert_eq!(after.reserved, Money::ZERO);
+    assert!(after.spent > before.reserved, "{after:?} {before:?}");
+    world.assert_whole(accepted.session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_window_is_summed_up_inside_a_long_loop() {
+    in_both_placements_with(
+        || Differs {
+            model: |model| {
+                model.window = Some(16_000);
+                model.max_output = Some(2_000);
+            },
+            config: |config| {
+                config.caps = Caps {
+                    session: Some(Money::dollars(50)),
+                    ..Caps::default()
+                }
+            },
+            ..Differs::default()
+        },
+        async |world| {
+            for id in ["a", "b", "c", "d"] {
+                let mut speech = crate::world::calling(&[(id, "long 12000")]);
+                speech.input = match id {
+                    "a" => 3_500,
+                    "c" => 10_500,
+                    _ => 7_000,
+                };
+                speech.output = 20;
+                world.models.next(Answer::Say(speech));
+                if id == "c" {
+                    world.will_say("They want four long things, and have three.");
+                }
+            }
+            world.will_say("Done.");
+            let accepted = world.prompt("four long things").await;
+            world.done(&accepted).await;
+            let compacted = world.events(accepted.session).await.into_iter().any(
+                |event| matches!(event.event, Event::Compacted { summary, .. } if summary.contains("four long things")),
+            );
+            assert!(compacted);
+            // The originals stay; what is sent begins with the summary, and parts no call from its result.
+            assert!(world.said(accepted.session).await.len() > 10);
+            let sent = world.models.received();
+            let last = String::from_utf8_lossy(&sent.last().unwrap().bytes).into_owned();
+            assert!(last.contains("They want four long things"), "{}", last.len());
+            assert!(last.len() < 40_000, "{}", last.len());
+            assert_eq!(ledger(&world).await.len() as u64, world.models.count());
+            world.assert_whole(accepted.session).await;
+        },
+    )
+    .await;
+}

@@ -5,7 +5,7 @@ use domain::{Block, Delivery, Door, Event, RunState};
 use store::{Asker, Joined, Target};
 use testkit::model_server::{Answer, Speech};
 
-use crate::world::{Differs, World, calling, in_both_placements, in_both_placements_with};
+use crate::world::{Differs, World, in_both_placements, in_both_placements_with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_is_answered_with_the_tools_work() {
@@ -176,24 +176,39 @@ async fn a_queued_prompt_waits_its_turn() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_steering_prompt_joins_before_the_next_call() {
     in_both_placements(async |world| {
-        world.models.next(Answer::Stall(calling(&[("a", "one")]), 100));
+        world.will_call(&[("a", "wait")]);
+        world.will_say("Seen.");
         let first = world.prompt("go").await;
         world.inside.made_so_many(1).await;
-        world.will_say("Seen.");
         let second = world
             .prompt_to(Target::Session(first.session), "mind this too", Delivery::Steer)
             .await;
-        if second.joined == Joined::Steered {
-            assert_eq!(second.run, first.run);
-        }
+        assert_eq!((second.joined, second.run), (Joined::Steered, first.run));
+        world.inside.release();
         world.done(&second).await;
-        assert!(
-            world
-                .said(first.session)
-                .await
-                .contains(&"ada: mind this too".to_owned())
-        );
+        let said = world.said(first.session).await;
+        assert_eq!(said[3..], ["sandbox: waited", "ada: mind this too", "m: Seen."]);
         world.assert_whole(first.session).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_steering_prompt_is_answered_whenever_it_comes() {
+    in_both_placements(async |world| {
+        for pause in 0..20 {
+            let first = world.prompt("go").await;
+            for _ in 0..pause * 20 {
+                tokio::task::yield_now().await;
+            }
+            let target = Target::Session(first.session);
+            let second = world.prompt_to(target, "mind this too", Delivery::Steer).await;
+            world.done(&second).await;
+            let said = world.said(first.session).await;
+            let steered = said.iter().position(|said| said == "ada: mind this too").unwrap();
+            assert_eq!(said[steered + 1..], ["m: Hello."], "{said:?}");
+            world.assert_whole(first.session).await;
+        }
     })
     .await;
 }

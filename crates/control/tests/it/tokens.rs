@@ -1,1 +1,180 @@
-//! To come.
+//! What a token opens, and on which link.
+
+use std::time::Duration;
+
+use domain::{Delivery, Epoch, RunState};
+use link::client::{Client, ClientError};
+use protocol::{RefusalCode, ToolChoice, TurnRequest};
+use secret::Secret;
+use store::{Accepted, Asker, Target};
+use testkit::within;
+
+use crate::world::{Differs, World};
+
+async fn hanging(world: &World, calls: usize) -> (Accepted, Client, Secret) {
+    world.will_call(&[("a", "hang")]);
+    let accepted = world.prompt("go").await;
+    world.inside.made_so_many(calls).await;
+    let (sandbox, client) = world.inside.newest();
+    let token = world.inside.tokens(sandbox).pop().unwrap();
+    (accepted, client, token)
+}
+
+async fn turn(world: &World, accepted: &Accepted) -> TurnRequest {
+    let run = world.store.run(Asker::System, accepted.run).await.unwrap();
+    TurnRequest {
+        run: run.id,
+        epoch: run.epoch,
+        turn: 2,
+        results: vec![],
+        tool_choice: ToolChoice::Auto,
+    }
+}
+
+async fn refused(client: &Client, turn: &TurnRequest) -> RefusalCode {
+    match within("an answer", client.invoke_llm(turn)).await {
+        Err(ClientError::Refused(refusal)) => refusal.code,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_058_a_token_on_another_link_is_refused_and_revoked() {
+    let world = World::new(Differs::default()).await;
+    let (victim, _, stolen) = hanging(&world, 1).await;
+    let (thief, link, own) = hanging(&world, 2).await;
+    link.set_token(stolen);
+    world.will_say("Never mind.");
+    assert_eq!(
+        refused(&link, &turn(&world, &victim).await).await,
+        RefusalCode::Unauthorized
+    );
+    // Whose it was goes on in another sandbox, with another token.
+    world.done(&victim).await;
+    assert_eq!(world.inside.sandboxes(), 3);
+    let audit = world.store.audit_page(Asker::System, 0, true, 10).await.unwrap();
+    assert!(
+        audit.iter().any(|record| record.entry.action == "session_token.stolen"),
+        "{audit:#?}"
+    );
+    // The thief's own token is as good as before.
+    link.set_token(own);
+    world.will_say("Fine.");
+    let request = turn(&world, &thief).await;
+    assert!(within("its own turn", link.invoke_llm(&request)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_059_a_stopped_sessions_token_opens_nothing_and_its_stream_is_cut() {
+    use testkit::model_server::{Answer, Speech};
+    let world = World::new(Differs::default()).await;
+    let (accepted, link, _) = hanging(&world, 1).await;
+    let request = turn(&world, &accepted).await;
+    world.models.next(Answer::Stall(Speech::text("On and on"), 3));
+    let stream = within("the stream to be cut", link.invoke_llm(&request));
+    let stop = async {
+        while world.models.count() < 2 {
+            tokio::task::yield_now().await;
+        }
+        world.control.archive(world.asker, accepted.session).await.unwrap();
+    };
+    let (stream, ()) = tokio::join!(stream, within("the session to stop", stop));
+    assert!(stream.is_err());
+    let after = tokio::time::timeout(Duration::from_secs(1), link.invoke_llm(&request)).await;
+    assert!(after.expect("an answer within a second").is_err());
+    assert_eq!(
+        world.ended(accepted.session, accepted.run).await.state,
+        RunState::Cancelled
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_060_a_token_is_replaced_in_mid_run() {
+    let world = World::new(Differs {
+        config: |config| {
+            config.token_life = Duration::from_millis(400);
+            config.freeze_after = Duration::from_millis(80);
+            config.remove_after = Duration::from_secs(60);
+        },
+        ..Differs::default()
+    })
+    .await;
+    let (accepted, link, first) = hanging(&world, 1).await;
+    let (sandbox, _) = world.inside.newest();
+    within("a newer token", async {
+        while world.inside.tokens(sandbox).len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let newest = world.inside.tokens(sandbox).pop().unwrap();
+    assert_ne!(first, newest);
+    world.will_say("Done.");
+    link.set_token(newest);
+    let request = turn(&world, &accepted).await;
+    assert!(within("the turn", link.invoke_llm(&request)).await.is_ok());
+    world.done(&accepted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_061_and_062_what_is_no_token_is_refused() {
+    let world = World::new(Differs::default()).await;
+    let (accepted, link, token) = hanging(&world, 1).await;
+    let request = turn(&world, &accepted).await;
+    for forged in [
+        "x",
+        "' OR '1'='1",
+        "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZG1pbiJ9.",
+        "eyJhbGciOiJIUzI1NiIsImtpZCI6Ii4uLy4uL2V0Yy9wYXNzd2QifQ.e30.c2ln",
+        &token.expose().to_uppercase(),
+        &token.expose()[..token.expose().len() - 1],
+    ] {
+        link.set_token(Secret::new(forged));
+        assert_eq!(refused(&link, &request).await, RefusalCode::Unauthorized, "{forged}");
+    }
+    assert_eq!(world.models.count(), 1);
+    link.set_token(token);
+    world.will_say("Done.");
+    assert!(within("the turn", link.invoke_llm(&request)).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_066_a_run_of_another_session_does_not_exist() {
+    let world = World::new(Differs::default()).await;
+    let (victim, _, _) = hanging(&world, 1).await;
+    let (thief, link, _) = hanging(&world, 2).await;
+    let before = world.said(victim.session).await;
+    // Its own token, somebody else's run: the session is the link's, whatever the request says.
+    assert_eq!(refused(&link, &turn(&world, &victim).await).await, RefusalCode::Stale);
+    let mut foreign = turn(&world, &thief).await;
+    foreign.epoch = Epoch(foreign.epoch.0 + 1);
+    assert_eq!(refused(&link, &foreign).await, RefusalCode::Stale);
+    assert_eq!(world.said(victim.session).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removed_users_sessions_stop() {
+    let world = World::new(Differs::default()).await;
+    let (accepted, link, _) = hanging(&world, 1).await;
+    let request = turn(&world, &accepted).await;
+    world.store.create_user(Asker::System, "root", true).await.unwrap();
+    world.control.remove_user(Asker::System, world.user.id).await.unwrap();
+    assert!(within("an answer", link.invoke_llm(&request)).await.is_err());
+    assert_eq!(
+        world.ended(accepted.session, accepted.run).await.state,
+        RunState::Cancelled
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_archived_session_comes_back_with_a_prompt() {
+    let world = World::new(Differs::default()).await;
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    world.control.archive(world.asker, accepted.session).await.unwrap();
+    let back = world
+        .prompt_to(Target::Session(accepted.session), "again", Delivery::Restart)
+        .await;
+    world.done(&back).await;
+    world.assert_whole(accepted.session).await;
+}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use control::{Config, Control, NewPrompt, Position, Watched};
 use domain::{Author, Block, Delivery, Door, Event, Message, NumberedEvent, Placement, RunId, RunState, SessionId};
 use futures::StreamExt;
-use lifecycle::Tasks;
+use lifecycle::{DropGuard, Tasks};
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use sandbox::{ImageDigest, SandboxProvider, Simulator};
 use secret::Secret;
@@ -41,6 +41,7 @@ pub struct World {
     providers: Providers,
     tasks: Tasks,
     folder: TempDir,
+    _end: DropGuard,
 }
 
 /// How a world differs from the usual one.
@@ -86,28 +87,17 @@ impl World {
         let providers = providers(&models, differs.model);
         let mut config = Config::new("m", image());
         config.placement = differs.placement;
+        config.drain = Duration::from_millis(50);
         config.system = "You are tested.".to_owned();
         config.tools = agent::definitions().to_vec();
         (differs.config)(&mut config);
-        let store = Store::open(store::Config::new(folder.path().join("store.db")))
-            .await
-            .unwrap();
+        let (control, store, tasks, end) = start(&folder, &config, &providers, &sandboxes).await;
         let user = store.create_user(Asker::System, "ada", false).await.unwrap();
         let asker = Asker::User {
             id: user.id,
             admin: false,
             until: None,
         };
-        let tasks = Tasks::new();
-        let provider: Arc<dyn SandboxProvider> = sandboxes.clone();
-        let control = Control::start(
-            config.clone(),
-            store.clone(),
-            providers.clone(),
-            provider,
-            tasks.clone(),
-        );
-        let control = control.await.unwrap();
         Self {
             control,
             store,
@@ -120,21 +110,28 @@ impl World {
             providers,
             tasks,
             folder,
+            _end: end,
         }
     }
 
     /// The process dies without a word, and another begins on the same store and sandboxes.
-    pub async fn restart(&mut self) {
-        self.store.close().await;
-        self.tasks.shut_down(Duration::from_secs(20)).await;
-        self.store = Store::open(store::Config::new(self.folder.path().join("store.db")))
-            .await
-            .unwrap();
-        self.tasks = Tasks::new();
-        let provider: Arc<dyn SandboxProvider> = Arc::new(self.sandboxes.restarted().unwrap());
-        let (config, store, providers) = (self.config.clone(), self.store.clone(), self.providers.clone());
-        let control = Control::start(config, store, providers, provider, self.tasks.clone());
-        self.control = control.await.unwrap();
+    pub async fn restarted(self) -> Self {
+        let Self {
+            control, store, tasks, ..
+        } = self;
+        store.close().await;
+        tasks.shut_down(Duration::from_secs(20)).await;
+        drop((control, store));
+        let sandboxes = Arc::new(self.sandboxes.restarted().unwrap());
+        let (control, store, tasks, end) = start(&self.folder, &self.config, &self.providers, &sandboxes).await;
+        Self {
+            control,
+            store,
+            tasks,
+            sandboxes,
+            _end: end,
+            ..self
+        }
     }
 
     pub fn target(&self) -> Target {
@@ -238,10 +235,26 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        self.tasks.stop().cancel();
-    }
+async fn start(
+    folder: &TempDir,
+    config: &Config,
+    providers: &Providers,
+    sandboxes: &Arc<Simulator>,
+) -> (Control, Store, Tasks, DropGuard) {
+    let store = Store::open(store::Config::new(folder.path().join("store.db")))
+        .await
+        .unwrap();
+    let tasks = Tasks::new();
+    let provider: Arc<dyn SandboxProvider> = sandboxes.clone();
+    let control = Control::start(
+        config.clone(),
+        store.clone(),
+        providers.clone(),
+        provider,
+        tasks.clone(),
+    );
+    let end = tasks.stop().drop_guard();
+    (control.await.unwrap(), store, tasks, end)
 }
 
 pub fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -> Providers {

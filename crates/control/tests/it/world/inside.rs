@@ -27,6 +27,8 @@ pub struct Inside {
     begun: Notify,
     /// Sandboxes that are to die as soon as they are there.
     stillborn: Mutex<usize>,
+    /// Lets calls of `wait` end.
+    released: Stop,
 }
 
 impl Inside {
@@ -73,6 +75,11 @@ impl Inside {
     /// The next sandboxes die before they dial.
     pub fn stillborn(&self, count: usize) {
         *self.stillborn.lock().unwrap() = count;
+    }
+
+    /// Lets calls of `wait` end, those to come too.
+    pub fn release(&self) {
+        self.released.cancel();
     }
 
     fn is_stillborn(&self) -> bool {
@@ -257,7 +264,7 @@ impl Gateway for Runtime {
 }
 
 impl Hands for Runtime {
-    /// `hang` never ends, `long N` says N bytes, `connect HOST PORT` and `resolve NAME` try the way out; all else is said back.
+    /// `hang` never ends, `wait` waits to be released, `long N` says N bytes, `connect HOST PORT` and `resolve NAME` try the way out; all else is said back.
     async fn use_tool(&self, call: &ToolCall, _limits: &RunLimits) -> ToolResult {
         let code = call.input["code"].as_str().unwrap_or_default().to_owned();
         self.inside.made.lock().unwrap().push(code.clone());
@@ -265,6 +272,10 @@ impl Hands for Runtime {
         let words: Vec<&str> = code.split(' ').collect();
         let said = match words[..] {
             ["hang"] => pending().await,
+            ["wait"] => {
+                self.inside.released.cancelled().await;
+                "waited".to_owned()
+            }
             ["long", bytes] => "x".repeat(bytes.parse().unwrap()),
             ["connect", host, port] => match self.client.connect(host, port.parse().unwrap()).await {
                 Ok(_) => "connected".to_owned(),
