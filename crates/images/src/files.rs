@@ -36,7 +36,9 @@ pub(crate) fn finish(wanted: &Wanted, root: &Path) -> Result<(), BuildError> {
         symlink(target, &path).map_err(BuildError::file("make the link", &path))?;
     }
     for path in &wanted.remove {
-        remove(&place(&root, path)?)?;
+        if root.join(path.strip_prefix("/").unwrap_or(path)).exists() {
+            remove(&place(&root, path)?)?;
+        }
     }
     leave_no_trace(&root)
 }

@@ -175,10 +175,20 @@ mod tests {
 
     #[test]
     fn what_is_unpacked_is_what_was_packed() {
-        let root = root(&["a/one", "b/two"]);
+        let root = root(&["b/two", "b/three", "a/one"]);
         let out = tempfile::tempdir().unwrap();
         let path = out.path().join("layer.tar");
         write(root.path(), 1_000, &path).unwrap();
+        let mut archive = tar::Archive::new(File::open(&path).unwrap());
+        let names: Vec<PathBuf> = archive
+            .entries()
+            .unwrap()
+            .map(|entry| entry.unwrap().path().unwrap().into())
+            .collect();
+        assert_eq!(
+            names,
+            ["a", "a/link", "a/one", "b", "b/same", "b/three", "b/two"].map(PathBuf::from)
+        );
         let to = out.path().join("unpacked");
         tar::Archive::new(File::open(&path).unwrap()).unpack(&to).unwrap();
         assert_eq!(std::fs::read_to_string(to.join("b/same")).unwrap(), "a/one");

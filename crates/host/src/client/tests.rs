@@ -2,7 +2,7 @@ use std::os::unix::net::UnixListener as Listener;
 
 use super::*;
 use crate::channel::{self, Descriptors, Lines};
-use crate::wire::{Hello, LONGEST_REQUEST, Saying};
+use crate::wire::{Failure, Hello, LONGEST_REQUEST, Request, Saying};
 
 /// A host agent that says what a test wants.
 struct Agent {
@@ -99,4 +99,57 @@ async fn an_answer_of_another_kind_is_no_answer() {
     })
     .await;
     assert!(error.to_string().contains("understand the host agent"), "{error}");
+}
+
+/// An agent that goes away while it makes a sandbox, comes back, and then says this of it.
+async fn create_interrupted(then: impl FnOnce(&SandboxSpec) -> Answer) -> Result<SandboxStatus, ProviderError> {
+    let agent = Agent::new();
+    let client = agent.client();
+    let spec = SandboxSpec {
+        id: SandboxId::new(),
+        session: SessionId::new(),
+        image: sandbox::ImageDigest::from_bytes([1; 32]),
+        limits: sandbox::Limits::default(),
+    };
+    let answering = async {
+        let (_, mut lines) = agent.accept(Saying::Hello(Hello::ours())).await;
+        let request: Request = serde_json::from_slice(&lines.next().await.unwrap().unwrap()).unwrap();
+        assert_eq!(request.order, Order::Create(spec.clone()));
+        drop(lines);
+        let (stream, mut lines) = agent.accept(Saying::Hello(Hello::ours())).await;
+        let request: Request = serde_json::from_slice(&lines.next().await.unwrap().unwrap()).unwrap();
+        assert_eq!(request.order, Order::Status(spec.id), "a sandbox was ordered twice");
+        let reply = Saying::Reply {
+            number: request.number,
+            answer: then(&spec),
+        };
+        channel::write(&stream, &reply, None).await.unwrap();
+        lines
+    };
+    testkit::within("the answer", async { tokio::join!(client.create(&spec), answering) })
+        .await
+        .0
+}
+
+#[tokio::test]
+async fn a_sandbox_that_was_made_while_the_connection_was_lost_is_found() {
+    let made = |spec: &SandboxSpec| {
+        Answer::Status(SandboxStatus {
+            id: spec.id,
+            session: spec.session,
+            image: spec.image.clone(),
+            state: sandbox::SandboxState::Running,
+            root_uid: 7,
+            created: domain::Timestamp(1),
+        })
+    };
+    assert_eq!(create_interrupted(made).await.unwrap().root_uid, 7);
+}
+
+#[tokio::test]
+async fn a_sandbox_of_which_nothing_is_left_may_be_ordered_again() {
+    let error = create_interrupted(|spec| Answer::Failed(Failure::NotFound(spec.id)))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, ProviderError::Unavailable(_)), "{error:?}");
 }

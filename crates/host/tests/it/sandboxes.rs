@@ -1,6 +1,7 @@
 //! Sandboxes through the host API are like sandboxes without it.
 
 use std::error::Error;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use lifecycle::Tasks;
@@ -95,7 +96,7 @@ async fn a_slow_order_holds_up_no_other() {
 }
 
 #[tokio::test]
-async fn a_sandbox_that_was_being_made_when_the_agent_ended_is_found_afterwards() {
+async fn an_agent_that_ends_finishes_what_it_began_and_says_so() {
     let slow = Slow::new();
     let agent = Agent::start(Arc::clone(&slow) as _, 0);
     let tasks = Tasks::new();
@@ -109,14 +110,15 @@ async fn a_sandbox_that_was_being_made_when_the_agent_ended_is_found_afterwards(
         .await
         .unwrap()
         .forget();
-    // The agent closes its connections, and ends when what it began is done.
-    let ending = async {
-        agent.end().await;
-    };
+    // The agent closes its door, and ends when what it began is done.
     let letting = async {
+        testkit::eventually_async("the door to be closed", async || {
+            UnixStream::connect(agent.socket()).err()
+        })
+        .await;
         slow.go_on.add_permits(1);
     };
-    testkit::within("the agent's end", async { tokio::join!(ending, letting) }).await;
+    testkit::within("the agent's end", async { tokio::join!(agent.end(), letting) }).await;
     agent.restart(Arc::new(slow.simulator.restarted().unwrap())).await;
     let made = testkit::within("the answer", creating).await.unwrap().unwrap();
     assert_eq!(made.id, wanted.id);

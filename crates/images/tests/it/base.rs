@@ -24,10 +24,13 @@ fn the_base_image_has_what_it_promises() {
     let image = images
         .build(&recipe, Rebuild::WhenChanged, &mut |progress| println!("{progress:?}"))
         .unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(&error)));
+    println!("{} bytes", image.bytes);
     for (command, start) in PROMISES {
         let said = in_container(folder.path(), &image.folder.join("rootfs"), command);
         assert!(said.starts_with(start), "{command}: {said}");
     }
+    let again = images.build(&recipe, Rebuild::Always, &mut |_| {}).unwrap();
+    assert_eq!(again.digest, image.digest, "the same packages gave another image");
 }
 
 /// What is run in the image, and how its answer begins.

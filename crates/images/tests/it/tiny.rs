@@ -9,6 +9,7 @@ use serde_json::Value;
 const TINY: &str = r#"
     description = "One package."
     date = 2026-01-01
+    remove = ["/usr/share/initramfs-tools", "/not/there/at/all"]
 
     [debian]
     suite = "trixie"
