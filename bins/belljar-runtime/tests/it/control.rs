@@ -8,14 +8,14 @@ use secret::Secret;
 use serde_json::json;
 
 use crate::handler::{TOKEN, reply};
-use crate::jail::{Jail, limits, tool_call, words};
+use crate::jail::{Jail, exec, limits, tool_call, words};
 
 fn start(steps: u32) -> Start {
     Start {
         run: RunId::new(),
         epoch: Epoch(1),
         turn: 1,
-        tools: vec!["read".into(), "write".into()],
+        tools: ["read", "write", "exec"].map(Into::into).into(),
         limits: domain::RunLimits { steps, ..limits() },
     }
 }
@@ -89,4 +89,91 @@ async fn a_control_plane_that_comes_back_finds_the_sandbox_as_it_was() {
     // The token is kept too.
     jail.shell("getent hosts x.test || true").await;
     assert!(jail.seen().contains(&"resolve x.test".to_owned()), "{:?}", jail.seen());
+}
+
+const FOREVER: &str = "console.log('begun'); await new Promise(done => setTimeout(done, 1e6))";
+
+/// Waits until a call has said something.
+async fn begun(jail: &mut Jail) {
+    while !matches!(jail.event().await, ToControl::Progress { .. }) {}
+}
+
+/// The reason for which a loop ended.
+async fn failure(jail: &mut Jail, start: &Start) -> Option<String> {
+    loop {
+        match jail.event().await {
+            ToControl::LoopEnded { run, epoch, failure } => {
+                assert_eq!((run, epoch), (start.run, start.epoch));
+                return failure;
+            }
+            ToControl::Progress { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_loop_and_its_calls() {
+    let mut jail = Jail::claimed().await;
+    jail.play([reply(vec![exec("a", FOREVER)])]);
+    let start = start(10);
+    jail.linked.start(start.clone()).await.unwrap();
+    begun(&mut jail).await;
+    testkit::within("the stop", jail.linked.stop()).await.unwrap();
+    assert_eq!(jail.processes().len(), 2, "{:?}", jail.processes());
+    assert_eq!(
+        failure(&mut jail, &start).await.as_deref(),
+        Some("the run was told to stop")
+    );
+    assert_eq!(jail.seen(), ["turn 1"]);
+}
+
+#[tokio::test]
+async fn a_newer_start_takes_the_place_of_the_older_loop_and_a_repeated_one_changes_nothing() {
+    let mut jail = Jail::claimed().await;
+    jail.play([reply(vec![exec("a", FOREVER)]), reply(vec![])]);
+    let first = start(10);
+    jail.linked.start(first.clone()).await.unwrap();
+    begun(&mut jail).await;
+    jail.linked.start(first.clone()).await.unwrap();
+    let second = Start {
+        epoch: Epoch(2),
+        ..first.clone()
+    };
+    jail.linked.start(second.clone()).await.unwrap();
+    assert_eq!(
+        failure(&mut jail, &first).await.as_deref(),
+        Some("the run was told to stop")
+    );
+    assert_eq!(failure(&mut jail, &second).await, None);
+    assert_eq!(jail.seen(), ["turn 1", "turn 1"]);
+}
+
+#[tokio::test]
+async fn a_run_that_has_used_up_its_time_ends_and_says_so() {
+    let mut jail = Jail::claimed().await;
+    jail.play([reply(vec![exec("a", FOREVER)])]);
+    let mut start = start(10);
+    start.limits.wall_seconds = 2;
+    jail.linked.start(start.clone()).await.unwrap();
+    let failure = failure(&mut jail, &start).await.unwrap();
+    assert!(failure.contains("used up its time"), "{failure}");
+    testkit::eventually("the call's end", || (jail.processes().len() == 2).then_some(()));
+}
+
+#[tokio::test]
+async fn a_loop_outlives_the_control_plane() {
+    let mut jail = Jail::claimed().await;
+    let waits = "console.log('begun'); \
+        const fs = await import('node:fs'); while (!fs.existsSync('/workspace/go')) await new Promise(done => setTimeout(done, 10)); \
+        return 'went on'";
+    jail.play([reply(vec![exec("a", waits)]), reply(vec![])]);
+    let start = start(10);
+    jail.linked.start(start.clone()).await.unwrap();
+    begun(&mut jail).await;
+    jail.restart_control().await;
+    std::fs::write(jail.workspace().join("go"), "").unwrap();
+    assert_eq!(failure(&mut jail, &start).await, None);
+    let turns = jail.handler.turns.lock().unwrap();
+    assert!(words(&turns[1].results[0]).contains("went on"), "{turns:?}");
 }
