@@ -2,6 +2,7 @@
 //! sandboxes that are tasks, with a runtime that speaks the real protocol.
 
 mod budgets;
+mod killing;
 mod prompts;
 mod sandboxes;
 mod tokens;
