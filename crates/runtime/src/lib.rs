@@ -9,7 +9,7 @@
 //! Whoever breaks the hands has won what the sandbox's user has, and nothing more: PID 1 believes them no result but of a
 //! call that it made, takes no order from them, and replaces them when they die or do not answer.
 //!
-//! Connections and DNS questions of the sandbox arrive in [`capture`] and go over the link, each with the name that it was
+//! Connections and DNS questions of the sandbox arrive in `capture` and go over the link, each with the name that it was
 //! meant for. When PID 1 dies the sandbox dies with it; there is no other way out.
 
 mod capture;
