@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use domain::SessionId;
-use rustix::fs::{Gid, Mode, Uid, chownat, mkdirat};
+use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, mkdirat, unlinkat};
 use sandbox::{ProviderError, inside};
 use serde::{Deserialize, Serialize};
 
@@ -96,6 +96,15 @@ impl Pool {
 }
 
 fn furnish(disk: BorrowedFd<'_>) -> io::Result<()> {
+    // An overlay that does not wait for the disk marks its work folder, lest it be used after a power cut unseen. We use
+    // it all the same: what may be lost then is said where the overlay is mounted. Nothing inside can reach this folder.
+    let mark = format!("{WORK}/work/incompat/volatile");
+    for (path, flags) in [(format!("{mark}/dirty"), AtFlags::empty()), (mark, AtFlags::REMOVEDIR)] {
+        match unlinkat(disk, path, flags) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     for folder in [UPPER, WORK, WORKSPACE] {
         match mkdirat(disk, folder, Mode::from_raw_mode(0o755)) {
             Err(rustix::io::Errno::EXIST) => continue,
@@ -103,13 +112,7 @@ fn furnish(disk: BorrowedFd<'_>) -> io::Result<()> {
         }
         if folder == WORKSPACE {
             let (user, group) = (Uid::from_raw(inside::USER_ID), Gid::from_raw(inside::GROUP_ID));
-            chownat(
-                disk,
-                folder,
-                Some(user),
-                Some(group),
-                rustix::fs::AtFlags::SYMLINK_NOFOLLOW,
-            )?;
+            chownat(disk, folder, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
     }
     Ok(())

@@ -10,6 +10,8 @@ use std::thread::available_parallelism;
 
 use async_trait::async_trait;
 use domain::{SandboxId, SessionId, Timestamp};
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{getpid, set_child_subreaper};
 use sandbox::{ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus, SandboxUsage};
 use tokio::sync::Semaphore;
 
@@ -17,7 +19,7 @@ use self::held::Held;
 use crate::attempt::Attempt;
 use crate::create::{self, Workshop};
 use crate::record::{Folder, Record, make_folder};
-use crate::root::IDS;
+use crate::root::{self, IDS};
 use crate::{Config, DiskKind};
 
 /// Makes sandboxes as containers of an OCI runtime. Needs root. One provider at a time may use a `run` folder.
@@ -39,14 +41,18 @@ struct Shared {
 }
 
 impl OciProvider {
-    /// Begins to provide: finds the sandboxes that live, removes what was never finished, opens the disk pool. Takes
-    /// moments; the first time, when the pool is made, seconds. Blocks.
+    /// Begins to provide: finds the sandboxes that live, removes what was never finished, opens the disk pool, and makes
+    /// this process take in orphans. Takes moments; the first time, when the pool is made, seconds. Blocks.
     ///
     /// # Errors
     /// [`ProviderError::Machine`] where the machine lacks something; [`ProviderError::Unavailable`] where another provider
     /// uses the same folder.
     pub fn open(config: Config) -> Result<Self, ProviderError> {
+        // A sandbox's PID 1 is nobody's child once the OCI runtime has ended. It becomes ours, and is buried when it is
+        // destroyed, however slow the machine's own first process is with orphans.
+        set_child_subreaper(Some(getpid())).attempt(|| "become the reaper of orphans".into())?;
         make_folder(&config.run, 0o711)?;
+        root::hold_in_memory(&config.run)?;
         let lock = restart::lock(&config.run)?;
         let workshop = Workshop::open(config)?;
         let sandboxes = restart::find(&workshop)?;
@@ -75,13 +81,19 @@ impl OciProvider {
         self.shared.workshop.networks.prepare()
     }
 
-    /// Unmounts the disk pool: for good-bye, or before the data directory is removed. Living sandboxes keep their disks;
-    /// this provider makes no more.
+    /// Unmounts what all sandboxes share, the disk pool and the `run` folder: for good-bye, or before the folders are
+    /// removed. Sandboxes that live keep their disks, but no provider finds them again. Blocks.
     ///
     /// # Errors
-    /// Where it cannot be unmounted.
-    pub fn close_pool(&self) -> Result<(), ProviderError> {
-        self.shared.workshop.pool.close()
+    /// Where something cannot be unmounted.
+    pub fn close(self) -> Result<(), ProviderError> {
+        self.shared.workshop.pool.close()?;
+        let run = &self.shared.workshop.config.run;
+        match unmount(run, UnmountFlags::DETACH) {
+            // It was the machine's own tmpfs.
+            Err(rustix::io::Errno::INVAL) => Ok(()),
+            unmounted => unmounted.attempt(|| format!("unmount {}", run.display())),
+        }
     }
 
     /// Does a thing that blocks, to its end, even if nobody waits for it any longer.

@@ -1,13 +1,15 @@
 //! The groups of one sandbox.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use sandbox::SandboxUsage;
+
+use crate::process::Process;
 
 /// How long processes may take to stand still, or to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -55,8 +57,9 @@ impl Group {
 
     /// Kills every process, frozen or not, and removes the groups.
     pub(crate) fn remove(&self) -> io::Result<()> {
+        let mut killed = Vec::new();
         until("every process is gone", || {
-            self.kill()?;
+            killed.extend(self.kill()?);
             let mut gone = true;
             for folder in &self.every {
                 match remove_tree(folder) {
@@ -67,24 +70,27 @@ impl Group {
                 }
             }
             Ok(gone)
-        })
+        })?;
+        for process in killed {
+            process.ends_within(PATIENCE);
+            process.bury();
+        }
+        Ok(())
     }
 
-    /// Tells every process to die at once. A group with only dead processes is no error.
-    pub(crate) fn kill(&self) -> io::Result<()> {
-        if let Some(unified) = present(&self.unified)
-            && fs::write(unified.join("cgroup.kill"), "1").is_err()
-        {
-            // A kernel before 5.14: one by one, below.
-        }
-        for folder in &self.every {
-            let Ok(list) = fs::read_to_string(folder.join("cgroup.procs")) else {
-                continue;
-            };
-            for pid in list.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)) {
-                // The only failure is that it has ended already.
-                let _ended = kill_process(pid, Signal::KILL);
-            }
+    /// Tells every process to die at once, and gives those that it told.
+    pub(crate) fn kill(&self) -> io::Result<Vec<Process>> {
+        let lists = self
+            .every
+            .iter()
+            .filter_map(|folder| fs::read_to_string(folder.join("cgroup.procs")).ok());
+        let pids: BTreeSet<i32> = lists.flat_map(|list| numbers(&list)).collect();
+        // Held open, a process keeps its number for itself.
+        let processes: Vec<_> = pids.into_iter().filter_map(|pid| Process::open(pid).ok()).collect();
+        // A kernel before 5.14 cannot kill a group at once; the processes are told one by one all the same.
+        let _unknown = present(&self.unified).map(|unified| fs::write(unified.join("cgroup.kill"), "1"));
+        for process in &processes {
+            process.kill();
         }
         // Version 1 lets the frozen die only when they are thawed.
         if let Some(freezer) = present(&self.freezer)
@@ -92,7 +98,7 @@ impl Group {
         {
             fs::write(freezer.join("freezer.state"), "THAWED")?;
         }
-        Ok(())
+        Ok(processes)
     }
 
     /// Limits the buffers of TCP, which version 1 counts apart from other memory, and OCI runtimes do not limit.
@@ -160,6 +166,10 @@ fn freeze_v1(state: &Path) -> io::Result<()> {
 
 fn present(folder: &Option<PathBuf>) -> Option<&Path> {
     folder.as_deref().filter(|folder| folder.exists())
+}
+
+fn numbers(list: &str) -> Vec<i32> {
+    list.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 fn number(folder: Option<&Path>, file: &str) -> Option<u64> {

@@ -93,22 +93,20 @@ impl Held {
 
     fn clear(&self, workshop: &Workshop) -> Result<(), ProviderError> {
         let id = self.record.spec.id;
-        let attempt = || format!("kill the processes of sandbox {id}");
         if let Some(Some(process)) = self.process.get() {
             // With PID 1 the kernel ends every process of its namespace.
             process.kill();
-            self.group.kill().attempt(attempt)?;
-            if !process.ends_within(PATIENCE) {
-                return Err(ProviderError::failed(
-                    attempt(),
-                    format!("they still live after {PATIENCE:?}"),
-                ));
-            }
-            process.bury();
         }
         self.group
             .remove()
-            .attempt(|| format!("remove the cgroups of sandbox {id}"))?;
+            .attempt(|| format!("end the processes of sandbox {id} and remove its cgroups"))?;
+        if let Some(Some(process)) = self.process.get() {
+            if !process.ends_within(PATIENCE) {
+                let still = format!("it still lives after {PATIENCE:?}");
+                return Err(ProviderError::failed(format!("end PID 1 of sandbox {id}"), still));
+            }
+            process.bury();
+        }
         workshop.forget(&self.record.spec)?;
         self.folder.remove()
     }

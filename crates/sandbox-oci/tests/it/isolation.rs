@@ -122,7 +122,7 @@ async fn the_machine_s_mounts_show_nothing_of_a_sandbox() {
     let world = World::new(DiskChoice::Btrfs);
     let living = world.create().await;
     living.run(USER, "true").await;
-    let run = world.config.run.to_string_lossy().into_owned();
+    let run = world.config.run.join("sandboxes").to_string_lossy().into_owned();
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!table.contains(&run), "{table}");
     // Inside: neither the image's place nor the disk's, nor the machine's root.

@@ -124,7 +124,7 @@ impl Drop for Remains {
                     provider.destroy(status.id).await.unwrap();
                 }
             });
-            provider.close_pool().unwrap();
+            provider.close().unwrap();
         });
         let cleaned = cleaning.join();
         assert!(std::thread::panicking() || cleaned.is_ok(), "could not clean up");
