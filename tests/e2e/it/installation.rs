@@ -204,6 +204,15 @@ impl Installation {
         Transcript::read(&self.done(&["events", session, "--json"]))
     }
 
+    /// Waits until a session's watchers have seen something.
+    pub(crate) fn wait_for(&self, session: &str, what: &str, look: impl Fn(&Transcript) -> bool) {
+        eventually(what, || {
+            let output = self.run(&["events", session, "--json"]);
+            let seen = output.status.success() && look(&Transcript::read(&String::from_utf8_lossy(&output.stdout)));
+            seen.then_some(())
+        });
+    }
+
     /// A file out of a session's workspace.
     pub(crate) fn file(&self, session: &str, path: &str) -> String {
         self.done(&["get", session, path, "-"])

@@ -87,7 +87,6 @@ return { out, own, name, quic };"#,
         ("192.0.2.1", 5432),
         ("203.0.113.9", 65535),
         ("10.1.2.3", 80),
-        ("8.8.8.8", 53),
         ("2001:db8::1", 443),
         ("2001:db8::2", 25),
     ] {
@@ -152,12 +151,13 @@ fn a_full_disk_is_an_error_inside_and_nothing_outside() {
 const file = await fs.open("big", "w");
 const block = Buffer.alloc(1 << 20, 7);
 let written = 0;
-try { for (; written < 200; written += 1) { for (let i = 0; i < block.length; i += 4096) block.writeUInt32LE(Math.random() * 2 ** 32, i); await file.write(block); await file.sync(); } } catch (error) { return { code: error.code, written }; }
+try { for (; written < 200; written += 1) { for (let i = 0; i < block.length; i += 4096) block.writeUInt32LE(Math.random() * 2 ** 32, i); await file.write(block); await file.sync(); } } catch (error) { return { code: error.code, errno: error.errno, written }; }
 return { code: "none", written };"#,
     ));
     let (value, _) = tried(&belljar);
+    // ENOSPC, or EDQUOT, for which Node has no word.
     assert!(
-        ["ENOSPC", "EDQUOT"].contains(&value["code"].as_str().unwrap_or_default()),
+        [-28, -122].contains(&value["errno"].as_i64().unwrap_or_default()),
         "{value}"
     );
     assert!(value["written"].as_u64().is_some_and(|written| written < 70), "{value}");

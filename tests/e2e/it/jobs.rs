@@ -42,6 +42,16 @@ steps:
         input: { code: "await new Promise((done) => setTimeout(done, 600000)); return 1;" }
   - when: { text: slow }
     text: "The long work is over."
+  - when: { text: wait, turn: 1 }
+    tools:
+      - name: exec
+        input:
+          code: |
+            import { access } from "node:fs/promises";
+            while (!(await access("go.txt").then(() => true, () => false))) await new Promise((done) => setTimeout(done, 20));
+            return "gone";
+  - when: { text: wait }
+    text: "The wait is over."
   - when: { text: hello }
     text: "Good day."
 "#;
@@ -113,8 +123,8 @@ fn a_cancelled_run_leaves_no_process_behind() {
     for placement in PLACEMENTS {
         let belljar = placed(placement);
         let mut run = watched(&belljar, &["run", "--json", "--session", "slow", "slow work"]);
-        eventually("the tool to begin", || {
-            belljar.transcript("slow").of("tool_started").next().map(drop)
+        belljar.wait_for("slow", "the tool to begin", |seen| {
+            seen.of("tool_started").next().is_some()
         });
         let before = workers(&belljar);
         assert!(!before.is_empty(), "{placement}: the tool's process is to be seen");
@@ -131,44 +141,69 @@ fn a_cancelled_run_leaves_no_process_behind() {
     }
 }
 
-#[test]
-fn a_prompt_meets_work_under_way_as_it_was_told() {
-    let belljar = placed("sandbox");
-    let mut first = watched(&belljar, &["run", "--json", "--session", "s", "slow work"]);
-    eventually("the tool to begin", || {
-        belljar.transcript("s").of("tool_started").next().map(drop)
+/// Starts work that waits in a tool until the workspace holds `go.txt`, and waits until the tool has begun.
+fn waiting(belljar: &Installation, session: &str) -> std::process::Child {
+    let child = watched(belljar, &["run", "--json", "--session", session, "wait for it"]);
+    belljar.wait_for(session, "the tool to begin", |seen| {
+        seen.of("tool_started").next().is_some()
     });
+    child
+}
+
+fn release(belljar: &Installation, session: &str) {
+    let go = belljar.path("go.txt");
+    fs::write(&go, "go").unwrap();
+    belljar.done(&["put", session, &go.to_string_lossy()]);
+}
+
+fn states<'t>(transcript: &'t Transcript, state: &'t str) -> usize {
+    transcript.of("run").filter(|event| event["state"] == state).count()
+}
+
+#[test]
+fn a_restart_interrupts_what_is_under_way() {
+    let belljar = placed("sandbox");
+    let mut first = waiting(&belljar, "s");
+    let printed = belljar.done(&["run", "--session", "s", "count the fruit"]);
+    assert!(printed.contains("There are 3 kinds"), "{printed}");
+    first.wait().unwrap();
+    let transcript = belljar.transcript("s");
+    transcript.assert_whole();
+    assert_eq!(
+        (states(&transcript, "interrupted"), states(&transcript, "done")),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_queued_prompt_waits_its_turn() {
+    let belljar = placed("sandbox");
+    let mut first = waiting(&belljar, "s");
     let mut queued = watched(
         &belljar,
         &["run", "--json", "--session", "s", "--delivery", "queue", "hello"],
     );
-    eventually("the queued run", || {
-        (belljar
-            .transcript("s")
-            .of("run")
-            .filter(|event| event["state"] == "queued")
-            .count()
-            >= 2)
-            .then_some(())
-    });
-    let printed = belljar.done(&["run", "--session", "s", "count the fruit"]);
-    assert!(
-        printed.contains("There are 3 kinds"),
-        "a restart interrupts what is under way: {printed}"
-    );
+    belljar.wait_for("s", "the queued run", |seen| states(seen, "queued") == 2);
+    release(&belljar, "s");
     first.wait().unwrap();
     queued.wait().unwrap();
     let transcript = belljar.transcript("s");
     transcript.assert_whole();
-    assert!(
-        transcript.of("run").any(|event| event["state"] == "interrupted"),
-        "{transcript:?}"
-    );
-    assert!(
-        transcript.said().contains("Good day."),
-        "the queued prompt had its turn: {}",
-        transcript.said()
-    );
+    assert_eq!(transcript.said(), "The wait is over.Good day.");
+    assert_eq!(states(&transcript, "done"), 2);
+}
+
+#[test]
+fn a_steering_prompt_joins_before_the_next_model_call() {
+    let belljar = placed("sandbox");
+    let mut first = waiting(&belljar, "s");
+    belljar.done(&["run", "--detach", "--session", "s", "--delivery", "steer", "hello"]);
+    release(&belljar, "s");
+    first.wait().unwrap();
+    let transcript = belljar.transcript("s");
+    transcript.assert_whole();
+    assert_eq!(transcript.said(), "Good day.");
+    assert_eq!((states(&transcript, "queued"), states(&transcript, "done")), (1, 1));
 }
 
 #[test]
