@@ -25,7 +25,7 @@ static WORLDS: AtomicU32 = AtomicU32::new(0);
 struct Sandboxed {
     linked: Linked,
     handler: Arc<Handler>,
-    events: mpsc::Receiver<ToControl>,
+    events: tokio::sync::Mutex<mpsc::Receiver<ToControl>>,
     config: Config,
     _folder: tempfile::TempDir,
 }
@@ -72,7 +72,7 @@ impl Sandboxed {
         Self {
             linked,
             handler,
-            events,
+            events: events.into(),
             config,
             _folder: folder,
         }
@@ -99,7 +99,7 @@ impl Drop for Sandboxed {
                     provider.destroy(status.id).await.unwrap();
                 }
             });
-            provider.close_pool().unwrap();
+            provider.close().unwrap();
         })
         .join();
         assert!(std::thread::panicking() || cleaned.is_ok(), "could not clean up");
@@ -149,6 +149,25 @@ async fn every_tool_works_and_nothing_of_a_stopped_call_is_left() {
     assert!(sandbox.exec(COUNT).await.contains("alone"));
 }
 
+#[tokio::test]
+async fn who_kills_his_supervisor_dies_too_and_so_does_what_he_left_behind() {
+    let sandbox = Sandboxed::new().await;
+    let code = r"
+const { spawn } = await import('node:child_process');
+spawn('sleep', ['10006'], { detached: true, stdio: 'ignore' }).unref();
+process.kill(process.ppid, 'SIGKILL');
+await new Promise(done => setTimeout(done, 1e6));
+";
+    let result = testkit::within("the call", sandbox.linked.call(exec("1", code), limits()))
+        .await
+        .unwrap();
+    assert!(result.is_error, "{result:?}");
+    testkit::eventually_async("the sleeper's end", async || {
+        sandbox.exec(COUNT).await.contains("alone").then_some(())
+    })
+    .await;
+}
+
 /// Says whether somebody sleeps.
 const COUNT: &str = r"
 const { readdirSync, readFileSync } = await import('node:fs');
@@ -159,8 +178,37 @@ return sleeps.length ? `asleep: ${sleeps}` : 'alone';
 ";
 
 #[tokio::test]
+async fn a_fork_bomb_is_over_when_it_is_stopped_and_the_sandbox_is_of_use_again() {
+    let sandbox = Sandboxed::new().await;
+    let bomb = exec(
+        "bomb",
+        r"
+const { spawn } = await import('node:child_process');
+spawn('sh', ['-c', 'bomb() { bomb | bomb & }; bomb'], { stdio: 'ignore', detached: true }).on('error', () => {});
+console.log('lit');
+await new Promise(done => setTimeout(done, 1e6));
+",
+    );
+    let call = sandbox.linked.call(bomb, limits());
+    let stop = async {
+        // It has begun; how far it got is its own affair.
+        let lit = async |events: &mut mpsc::Receiver<ToControl>| {
+            while !matches!(events.recv().await, Some(ToControl::Progress { text, .. }) if text.contains("lit")) {}
+        };
+        let mut events = sandbox.events.lock().await;
+        tokio::time::timeout(std::time::Duration::from_secs(30), lit(&mut events))
+            .await
+            .unwrap();
+        sandbox.linked.stop().await.unwrap();
+    };
+    let (result, ()) = testkit::within("the stop", async { tokio::join!(call, stop) }).await;
+    assert!(result.unwrap().is_error);
+    assert!(sandbox.exec("return 'of use'").await.contains("of use"));
+}
+
+#[tokio::test]
 async fn whatever_a_program_connects_to_goes_over_the_link_and_pid_1_is_out_of_reach() {
-    let mut sandbox = Sandboxed::new().await;
+    let sandbox = Sandboxed::new().await;
     let said = sandbox
         .exec(
             r"
@@ -202,7 +250,7 @@ return {
         assert!(seen.iter().any(|seen| seen == expected), "{expected} in {seen:?}");
     }
     // Nothing was said but progress: the hands are the first ones.
-    while let Ok(event) = sandbox.events.try_recv() {
+    while let Ok(event) = sandbox.events.lock().await.try_recv() {
         assert!(matches!(event, ToControl::Progress { .. }), "{event:?}");
     }
 }
