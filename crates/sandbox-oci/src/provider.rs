@@ -55,6 +55,8 @@ impl OciProvider {
         root::hold_in_memory(&config.run)?;
         let lock = restart::lock(&config.run)?;
         let workshop = Workshop::open(config)?;
+        // Also shows at once whether the machine can do it at all.
+        workshop.networks.prepare()?;
         let sandboxes = restart::find(&workshop)?;
         let processors = available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Self {
@@ -71,14 +73,6 @@ impl OciProvider {
     #[must_use]
     pub fn disk_kind(&self) -> DiskKind {
         self.shared.workshop.pool.kind()
-    }
-
-    /// Makes ready what the next sandbox needs and all sandboxes have alike, so that it is made sooner. Blocks.
-    ///
-    /// # Errors
-    /// [`ProviderError::Machine`] where the machine lacks something.
-    pub fn prepare(&self) -> Result<(), ProviderError> {
-        self.shared.workshop.networks.prepare()
     }
 
     /// Unmounts what all sandboxes share, the disk pool and the `run` folder: for good-bye, or before the folders are

@@ -1,5 +1,6 @@
 //! After a sandbox is gone nothing of it is left.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -147,6 +148,20 @@ async fn nothing_is_left_of_many_on_btrfs() {
 #[tokio::test]
 async fn nothing_is_left_of_many_on_ext4() {
     nothing_is_left(DiskChoice::Ext4, rounds().min(100)).await;
+}
+
+#[tokio::test]
+async fn many_at_once_all_succeed_and_go() {
+    let world = World::new(DiskChoice::Btrfs);
+    let mut specs = Vec::new();
+    specs.resize_with(if rounds() > 20 { 100 } else { 12 }, || world.spec());
+    let all = futures::future::join_all(specs.iter().map(|spec| world.create_as(spec))).await;
+    let uids: BTreeSet<_> = all.iter().map(|living| living.status.root_uid).collect();
+    assert_eq!(uids.len(), all.len(), "two sandboxes have the same ids");
+    assert_eq!(world.provider.list().await.unwrap().len(), all.len());
+    futures::future::join_all(all.into_iter().map(Living::destroy)).await;
+    assert_eq!(world.provider.list().await.unwrap(), []);
+    assert!(world.files().is_empty(), "{:?}", world.files());
 }
 
 #[tokio::test]

@@ -56,6 +56,27 @@ async fn a_fork_bomb_is_bounded_and_dies_with_its_sandbox() {
 }
 
 #[tokio::test]
+async fn freezing_catches_what_forks_all_the_time() {
+    let world = World::new(DiskChoice::Auto);
+    let living = world.create().await;
+    let busy = "for i in 1 2 3; do (while :; do /bin/true; done) > /dev/null 2>&1 & done; true";
+    living.run(USER, busy).await;
+    for _ in 0..20 {
+        world.provider.freeze(living.spec.id).await.unwrap();
+        let before = world.provider.usage(living.spec.id).await.unwrap().cpu_micros;
+        let status = world.provider.status(living.spec.id).await.unwrap();
+        assert_eq!(status.state, SandboxState::Frozen);
+        for _ in 0..20 {
+            let now = world.provider.usage(living.spec.id).await.unwrap().cpu_micros;
+            assert_eq!(now, before, "a frozen sandbox uses a processor");
+        }
+        world.provider.thaw(living.spec.id).await.unwrap();
+    }
+    living.run(USER, "true").await;
+    living.destroy().await;
+}
+
+#[tokio::test]
 async fn every_limit_reaches_the_kernel() {
     let world = World::new(DiskChoice::Auto);
     let living = world.create().await;

@@ -207,6 +207,6 @@ pub(crate) fn words(error: &dyn std::error::Error) -> String {
 fn free_uids() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Room for 32 sandboxes each.
-    100_000_000 + NEXT.fetch_add(1, Ordering::Relaxed) * 32 * 65_536
+    // Room for 128 sandboxes each.
+    100_000_000 + NEXT.fetch_add(1, Ordering::Relaxed) * 128 * 65_536
 }
