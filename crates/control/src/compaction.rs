@@ -21,6 +21,9 @@ use crate::turns::{capped, head};
 /// The most that a summary may say.
 const SUMMARY_TOKENS: u64 = 4_096;
 
+#[cfg(test)]
+mod tests;
+
 const ASKED: &str = "The conversation is about to exceed what you can be shown at once. Write a summary that takes the \
     place of everything above: what the user wants, in their own words where these matter; what was decided and why; what \
     was done, with the names of files, commands and figures that are needed to go on; what is still open, and the next \

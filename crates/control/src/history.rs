@@ -59,6 +59,16 @@ impl Line {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) const fn of(position: i64, bytes: Bytes, bound: u64, calls: bool) -> Self {
+        Self {
+            position,
+            bytes,
+            bound,
+            calls,
+        }
+    }
+
     fn frame(&self) -> Vec<u8> {
         let mut frame = Vec::with_capacity(9 + self.bytes.len());
         frame.extend_from_slice(&self.bound.to_le_bytes());

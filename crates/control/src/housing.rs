@@ -82,9 +82,9 @@ impl HousingError {
     /// Whether trying again may help.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Provider(error) => matches!(
+            Self::Provider(error) => !matches!(
                 error,
-                ProviderError::Unavailable(_) | ProviderError::NotFound(_) | ProviderError::Dead { .. }
+                ProviderError::ImageMissing { .. } | ProviderError::Limit(_) | ProviderError::Machine { .. }
             ),
             Self::Link(_) | Self::Silent | Self::Vanished => true,
             Self::Store(_) => false,

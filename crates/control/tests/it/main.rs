@@ -1,6 +1,8 @@
 //! The control plane against its real neighbours: the store on a disk, links over real sockets, a provider over HTTP; and
 //! sandboxes that are tasks, with a runtime that speaks the real protocol.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod budgets;
 mod killing;
 mod prompts;

@@ -165,7 +165,7 @@ async fn threat_129_a_client_that_goes_away_leaves_the_turn_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_model_breaks_off_fails_the_run_and_is_kept() {
+async fn threat_129_what_a_model_breaks_off_is_kept_and_charged_by_our_count() {
     for fault in [
         Answer::Break(Speech::text("Half of it is"), 4),
         Answer::End(Speech::text("Half of it is"), 4),
@@ -224,4 +224,28 @@ async fn long_output_is_cut_here_too() {
         .unwrap();
     let sent = world.models.received().last().unwrap().bytes.len();
     assert!(sent < 45_000, "{sent}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_sent_once_is_sent_again_byte_for_byte() {
+    crate::world::in_both_placements(async |world| {
+        for number in 0..49 {
+            world.will_call(&[(&format!("c{number}"), "one")]);
+        }
+        world.will_say("Done.");
+        let accepted = world.prompt("fifty steps").await;
+        world.done(&accepted).await;
+        let mark = ",\"cache_control\":{\"type\":\"ephemeral\"}";
+        let prefix = |bytes: &[u8]| {
+            let body = String::from_utf8(bytes.to_vec()).unwrap().replace(mark, "");
+            let end = body.rfind("],\"max_tokens\"").unwrap();
+            body[..end].to_owned()
+        };
+        let sent: Vec<String> = world.models.received().iter().map(|sent| prefix(&sent.bytes)).collect();
+        assert_eq!(sent.len(), 50);
+        for pair in sent.windows(2) {
+            assert!(pair[1].starts_with(&pair[0]), "{}\n{}", pair[0], pair[1]);
+        }
+    })
+    .await;
 }

@@ -18,10 +18,10 @@ use testkit::within;
 
 mod inside;
 
-pub use inside::Inside;
+pub(crate) use inside::Inside;
 
 /// $3 and $15 for a million tokens.
-pub const PRICE: SettingsPrice = SettingsPrice {
+pub(crate) const PRICE: SettingsPrice = SettingsPrice {
     input: 3.0,
     output: 15.0,
     cache_read: Some(0.3),
@@ -29,15 +29,15 @@ pub const PRICE: SettingsPrice = SettingsPrice {
     cache_write_hour: Some(6.0),
 };
 
-pub struct World {
-    pub control: Control,
-    pub store: Store,
-    pub models: Arc<ModelServer>,
-    pub sandboxes: Arc<Simulator>,
-    pub inside: Arc<Inside>,
-    pub user: User,
-    pub asker: Asker,
-    pub config: Config,
+pub(crate) struct World {
+    pub(crate) control: Control,
+    pub(crate) store: Store,
+    pub(crate) models: Arc<ModelServer>,
+    pub(crate) sandboxes: Arc<Simulator>,
+    pub(crate) inside: Arc<Inside>,
+    pub(crate) user: User,
+    pub(crate) asker: Asker,
+    pub(crate) config: Config,
     providers: Providers,
     tasks: Tasks,
     folder: TempDir,
@@ -45,10 +45,10 @@ pub struct World {
 }
 
 /// How a world differs from the usual one.
-pub struct Differs {
-    pub placement: Placement,
-    pub config: fn(&mut Config),
-    pub model: fn(&mut ModelSettings),
+pub(crate) struct Differs {
+    pub(crate) placement: Placement,
+    pub(crate) config: fn(&mut Config),
+    pub(crate) model: fn(&mut ModelSettings),
 }
 
 impl Default for Differs {
@@ -62,12 +62,12 @@ impl Default for Differs {
 }
 
 /// The same test with the loop in the sandbox, and in the control plane.
-pub async fn in_both_placements(test: impl AsyncFn(World)) {
+pub(crate) async fn in_both_placements(test: impl AsyncFn(World)) {
     in_both_placements_with(Differs::default, test).await;
 }
 
 /// The same, in a world that differs.
-pub async fn in_both_placements_with(differs: impl Fn() -> Differs, test: impl AsyncFn(World)) {
+pub(crate) async fn in_both_placements_with(differs: impl Fn() -> Differs, test: impl AsyncFn(World)) {
     for placement in [Placement::Sandbox, Placement::ControlPlane] {
         let differs = Differs { placement, ..differs() };
         test(World::new(differs).await).await;
@@ -79,7 +79,7 @@ fn image() -> ImageDigest {
 }
 
 impl World {
-    pub async fn new(differs: Differs) -> Self {
+    pub(crate) async fn new(differs: Differs) -> Self {
         let folder = TempDir::with_prefix("belljar-control-").unwrap();
         let models = Arc::new(ModelServer::start().await);
         let inside = Arc::new(Inside::default());
@@ -115,7 +115,7 @@ impl World {
     }
 
     /// The process dies without a word, and another begins on the same store and sandboxes.
-    pub async fn restarted(self) -> Self {
+    pub(crate) async fn restarted(self) -> Self {
         let Self {
             control, store, tasks, ..
         } = self;
@@ -134,15 +134,15 @@ impl World {
         }
     }
 
-    pub fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Target {
         Target::New { owner: self.user.id }
     }
 
-    pub async fn prompt(&self, text: &str) -> Accepted {
+    pub(crate) async fn prompt(&self, text: &str) -> Accepted {
         self.prompt_to(self.target(), text, Delivery::Restart).await
     }
 
-    pub async fn prompt_to(&self, target: Target, text: &str, delivery: Delivery) -> Accepted {
+    pub(crate) async fn prompt_to(&self, target: Target, text: &str, delivery: Delivery) -> Accepted {
         let prompt = NewPrompt {
             delivery,
             ..NewPrompt::words(target, Door::Api, text)
@@ -153,17 +153,17 @@ impl World {
     }
 
     /// Lines up an answer in words.
-    pub fn will_say(&self, text: &str) {
+    pub(crate) fn will_say(&self, text: &str) {
         self.models.next(Answer::text(text));
     }
 
     /// Lines up calls of the tool `exec`, which the inside understands by its `code`.
-    pub fn will_call(&self, calls: &[(&str, &str)]) {
+    pub(crate) fn will_call(&self, calls: &[(&str, &str)]) {
         self.models.next(Answer::Say(calling(calls)));
     }
 
     /// Waits until the run has ended.
-    pub async fn ended(&self, session: SessionId, run: RunId) -> Run {
+    pub(crate) async fn ended(&self, session: SessionId, run: RunId) -> Run {
         let is_end =
             |event: &Event| matches!(event, Event::Run { run: ended, state, .. } if *ended == run && state.is_final());
         self.event(session, "the run to end", is_end).await;
@@ -171,14 +171,14 @@ impl World {
     }
 
     /// Waits until the run is done.
-    pub async fn done(&self, accepted: &Accepted) -> Run {
+    pub(crate) async fn done(&self, accepted: &Accepted) -> Run {
         let run = self.ended(accepted.session, accepted.run).await;
         assert_eq!(run.state, RunState::Done, "{:?}: {:?}", run.code, run.reason);
         run
     }
 
     /// Waits for an event that is so, from the first on.
-    pub async fn event(&self, session: SessionId, what: &str, is: impl Fn(&Event) -> bool) -> NumberedEvent {
+    pub(crate) async fn event(&self, session: SessionId, what: &str, is: impl Fn(&Event) -> bool) -> NumberedEvent {
         let events = self
             .control
             .watch(Asker::System, session, Position::default())
@@ -196,12 +196,12 @@ impl World {
         .await
     }
 
-    pub async fn messages(&self, session: SessionId) -> Vec<Message> {
+    pub(crate) async fn messages(&self, session: SessionId) -> Vec<Message> {
         let messages = self.store.messages(Asker::System, session, 0, 1_000).await.unwrap();
         messages.into_iter().map(|positioned| positioned.message).collect()
     }
 
-    pub async fn events(&self, session: SessionId) -> Vec<NumberedEvent> {
+    pub(crate) async fn events(&self, session: SessionId) -> Vec<NumberedEvent> {
         self.store
             .events(Asker::System, session, 0, 1_000)
             .await
@@ -210,12 +210,12 @@ impl World {
     }
 
     /// The history in short: `ada: go`, `m: words`, `m: exec(code)`, `result: words`.
-    pub async fn said(&self, session: SessionId) -> Vec<String> {
+    pub(crate) async fn said(&self, session: SessionId) -> Vec<String> {
         self.messages(session).await.iter().flat_map(in_short).collect()
     }
 
     /// No call without an end, no event number left out, no message opened that was not closed by the end of its run.
-    pub async fn assert_whole(&self, session: SessionId) {
+    pub(crate) async fn assert_whole(&self, session: SessionId) {
         let events = self.events(session).await;
         for (place, event) in events.iter().enumerate() {
             assert_eq!(event.number, place as i64 + 1, "{events:#?}");
@@ -257,7 +257,7 @@ async fn start(
     (control.await.unwrap(), store, tasks, end)
 }
 
-pub fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -> Providers {
+pub(crate) fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -> Providers {
     let mut settings = ModelSettings::new(ProviderKind::Anthropic);
     settings.model = Some("fake".to_owned());
     settings.base_url = Some(models.base_url());
@@ -276,7 +276,7 @@ pub fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -> Provi
 }
 
 /// Calls of the tool `exec`: id and code.
-pub fn calling(calls: &[(&str, &str)]) -> Speech {
+pub(crate) fn calling(calls: &[(&str, &str)]) -> Speech {
     let mut speech = Speech::text("Let me see. ");
     for (id, code) in calls {
         speech = speech.call(id, "exec", &json!({ "code": code }));

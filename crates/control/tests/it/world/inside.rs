@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc};
 
 /// What tests see and steer of all sandboxes.
 #[derive(Default)]
-pub struct Inside {
+pub(crate) struct Inside {
     /// The ways out, by sandbox, newest last.
     links: Mutex<Vec<(SandboxId, Client)>>,
     tokens: Mutex<HashMap<SandboxId, Vec<Secret>>>,
@@ -32,7 +32,7 @@ pub struct Inside {
 }
 
 impl Inside {
-    pub fn program(self: Arc<Self>) -> Program {
+    pub(crate) fn program(self: Arc<Self>) -> Program {
         Arc::new(move |started| {
             let inside = Arc::clone(&self);
             Box::pin(async move { runtime(inside, started).await })
@@ -40,26 +40,26 @@ impl Inside {
     }
 
     /// The newest sandbox and its way out.
-    pub fn newest(&self) -> (SandboxId, Client) {
+    pub(crate) fn newest(&self) -> (SandboxId, Client) {
         self.links.lock().unwrap().last().cloned().expect("a sandbox")
     }
 
-    pub fn sandboxes(&self) -> usize {
+    pub(crate) fn sandboxes(&self) -> usize {
         self.links.lock().unwrap().len()
     }
 
     /// The tokens that a sandbox was given, oldest first.
-    pub fn tokens(&self, sandbox: SandboxId) -> Vec<Secret> {
+    pub(crate) fn tokens(&self, sandbox: SandboxId) -> Vec<Secret> {
         self.tokens.lock().unwrap().get(&sandbox).cloned().unwrap_or_default()
     }
 
     /// The codes of the calls that were made.
-    pub fn made(&self) -> Vec<String> {
+    pub(crate) fn made(&self) -> Vec<String> {
         self.made.lock().unwrap().clone()
     }
 
     /// Waits until so many calls have been begun.
-    pub async fn made_so_many(&self, count: usize) {
+    pub(crate) async fn made_so_many(&self, count: usize) {
         testkit::within("calls to be made", async {
             loop {
                 let begun = self.begun.notified();
@@ -73,12 +73,12 @@ impl Inside {
     }
 
     /// The next sandboxes die before they dial.
-    pub fn stillborn(&self, count: usize) {
+    pub(crate) fn stillborn(&self, count: usize) {
         *self.stillborn.lock().unwrap() = count;
     }
 
     /// Lets calls of `wait` end, those to come too.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         self.released.cancel();
     }
 
