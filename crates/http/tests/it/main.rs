@@ -2,6 +2,7 @@
 //! their real protocols and are played by tests.
 
 #![allow(clippy::unwrap_used, reason = "what is unexpected in a test is a failure")]
+#![allow(unreachable_pub, reason = "nobody uses a test program")]
 
 mod describes;
 mod limits;

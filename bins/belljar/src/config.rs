@@ -1,0 +1,125 @@
+//! One file, read once and checked whole: every mistake is reported, with its line.
+
+mod document;
+mod keys;
+mod raw;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::path::{Path, PathBuf};
+
+use secret::Secret;
+
+pub(crate) use document::example;
+#[cfg(test)]
+use document::manual;
+pub(crate) use raw::Mistake;
+pub(crate) use settings::{Model, Prices, Provider, Settings};
+pub(crate) use values::Reference;
+
+/// Where the file is looked for, where nobody names one.
+const PLACES: [&str; 2] = ["belljar.toml", "/etc/belljar/belljar.toml"];
+
+/// The configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {}", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// It has mistakes.
+    #[error("{}", listed(file, mistakes))]
+    Mistakes { file: String, mistakes: Vec<Mistake> },
+    /// A secret is not where it should be.
+    #[error("cannot read the secret of {key} from the environment: set {variable}")]
+    NoVariable { key: String, variable: String },
+    /// A secret's file cannot be read.
+    #[error("cannot read the secret of {key} from {}", path.display())]
+    SecretFile {
+        key: String,
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    /// A secret is there and empty.
+    #[error("the secret of {key} is empty")]
+    EmptySecret { key: String },
+}
+
+/// A configuration and what it was read from.
+pub(crate) struct Loaded {
+    /// The file; nothing where there is none and defaults hold.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) settings: Settings,
+    pub(crate) warnings: Vec<Mistake>,
+}
+
+/// Reads the configuration that `named` names, or the first that is found, with the environment's overrides.
+///
+/// # Errors
+/// When it cannot be read, or has mistakes: all of them.
+pub(crate) fn load(named: Option<&Path>) -> Result<Loaded, ConfigError> {
+    let file = match named {
+        Some(path) => Some(path.to_owned()),
+        None => PLACES.iter().map(PathBuf::from).find(|path| path.exists()),
+    };
+    let text = match &file {
+        Some(path) => std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.clone(),
+            source,
+        })?,
+        None => String::new(),
+    };
+    let environment: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    let checked = settings::check(raw::Raw::of(&text, &environment));
+    let settings = checked.settings.map_err(|mistakes| ConfigError::Mistakes {
+        file: file
+            .as_ref()
+            .map_or_else(|| "the configuration".to_owned(), |path| path.display().to_string()),
+        mistakes,
+    })?;
+    Ok(Loaded {
+        file: file.map(|path| std::path::absolute(&path).unwrap_or(path)),
+        settings,
+        warnings: checked.warnings,
+    })
+}
+
+/// Follows a reference to a secret; `key` is the key that holds it.
+///
+/// # Errors
+/// When there is nothing at its end.
+pub(crate) fn resolve(key: &str, reference: &Reference) -> Result<Secret, ConfigError> {
+    let text = match reference {
+        Reference::Environment(variable) => std::env::var(variable).map_err(|_| ConfigError::NoVariable {
+            key: key.to_owned(),
+            variable: variable.clone(),
+        })?,
+        Reference::File(path) => std::fs::read_to_string(path).map_err(|source| ConfigError::SecretFile {
+            key: key.to_owned(),
+            path: path.clone(),
+            source,
+        })?,
+    };
+    let text = text.trim();
+    if text.is_empty() {
+        return Err(ConfigError::EmptySecret { key: key.to_owned() });
+    }
+    Ok(Secret::new(text))
+}
+
+fn listed(file: &str, mistakes: &[Mistake]) -> String {
+    let count = match mistakes.len() {
+        1 => "a mistake".to_owned(),
+        count => format!("{count} mistakes"),
+    };
+    let lines: Vec<String> = mistakes.iter().map(|mistake| format!("  {mistake}")).collect();
+    format!("{file} has {count}:\n{}", lines.join("\n"))
+}

@@ -1,0 +1,296 @@
+use super::keys::{Renamed, SECTIONS};
+use super::raw::{Mistake, Place, Raw};
+use super::settings::{Checked, Provider, Settings, check};
+use super::*;
+
+fn checked(text: &str) -> Checked {
+    check(Raw::of(text, &[]))
+}
+
+fn settings(text: &str) -> Settings {
+    checked(text)
+        .settings
+        .unwrap_or_else(|mistakes| panic!("{}", listed("the text", &mistakes)))
+}
+
+fn mistakes(text: &str) -> Vec<String> {
+    checked(text)
+        .settings
+        .expect_err("mistakes")
+        .iter()
+        .map(Mistake::to_string)
+        .collect()
+}
+
+#[test]
+fn nothing_at_all_is_a_configuration() {
+    let settings = settings("");
+    assert_eq!(settings.server.listen.port(), 7717);
+    assert_eq!(settings.run.output_bytes, 30 << 10);
+    assert!(settings.models.is_empty() && settings.server.model.is_none());
+}
+
+#[test]
+fn every_kind_of_value_is_read() {
+    let settings = settings(
+        r#"
+        [sandbox]
+        cpu = 0.5
+        memory = "512MiB"
+        placement = "control-plane"
+        freeze_after = "90s"
+        [budget]
+        run = 0.05
+        [models.large]
+        provider = "anthropic"
+        model = "claude"
+        key = "env:SOME_KEY"
+        headers = { x-team = "data" }
+        window = 200_000
+        max_output = 32000
+        price = { input = 3.00, output = 15, cache_read = 0.075 }
+        "#,
+    );
+    assert_eq!(
+        (settings.sandbox.cpu_millis, settings.sandbox.memory_bytes),
+        (500, 512 << 20)
+    );
+    assert_eq!(settings.sandbox.placement, domain::Placement::ControlPlane);
+    assert_eq!(settings.budget.run, Some(domain::Money(50_000_000)));
+    let model = &settings.models["large"];
+    let price = model.price.expect("a price");
+    assert_eq!((price.input, price.output, price.cache_read), (3_000, 15_000, Some(75)));
+    assert_eq!((model.provider, model.window), (Provider::Anthropic, 200_000));
+    assert_eq!(model.key, Some(Reference::Environment("SOME_KEY".into())));
+    assert_eq!(settings.server.model.as_deref(), Some("large"));
+}
+
+/// Each wrong file, and a part of what is said of it.
+const MISTAKES: &[(&str, &str)] = &[
+    (
+        "[server]\nlisten = \"localhost\"",
+        "line 2: server.listen is \"localhost\": write an address and a port",
+    ),
+    (
+        "[server]\nlistne = \"127.0.0.1:1\"",
+        "line 2: unknown key server.listne: did you mean server.listen?",
+    ),
+    (
+        "[sever]\nlisten = \"127.0.0.1:1\"",
+        "line 1: unknown key sever: did you mean server?",
+    ),
+    (
+        "[quark]\n",
+        "line 1: unknown key quark: docs/configuration.md lists every key",
+    ),
+    ("server = 3", "line 1: server is a table: write [server]"),
+    (
+        "[server]\ndata = \"here\"",
+        "line 2: server.data is \"here\": write a path that begins with /",
+    ),
+    ("[server]\nlog = \"xml\"", "write one of \"plain\" or \"json\""),
+    ("[server]\nlog_level = \"lou=d=er\"", "line 2: server.log_level"),
+    ("[server]\nmodel = \"large\"", "server.model names \"large\""),
+    (
+        "[sandbox]\ncpu = -1",
+        "line 2: sandbox.cpu is -1: write a decimal number",
+    ),
+    ("[sandbox]\ncpu = 0", "sandbox.cpu is out of range"),
+    ("[sandbox]\nmemory = 512", "line 2: sandbox.memory is 512: write a size"),
+    ("[sandbox]\nmemory = \"1MiB\"", "sandbox.memory is too little"),
+    ("[sandbox]\nmemory = \"99999999999GiB\"", "write a size"),
+    (
+        "[sandbox]\nfreeze_after = \"2h\"",
+        "sandbox.freeze_after is longer than sandbox.remove_after",
+    ),
+    (
+        "[sandbox]\nprocesses = 1.5",
+        "line 2: sandbox.processes is 1.5: write a whole number from 16 to 1000000",
+    ),
+    ("[sandbox]\nprocesses = true", "line 2: sandbox.processes is true"),
+    (
+        "[run]\ntime = \"1 hour\"",
+        "line 2: run.time is \"1 hour\": write a duration",
+    ),
+    (
+        "[budget]\nrun = \"much\"",
+        "line 2: budget.run is \"much\": write an amount of dollars",
+    ),
+    ("[budget]\nrun = 1e3", "line 2: budget.run is 1e3"),
+    ("[budget]\nrun = 1979-05-27", "line 2: budget.run is a date"),
+    ("[models.a]\n", "line 1: models.a lacks provider"),
+    ("[models.a]\nprovider = \"anthropic\"", "models.a lacks window"),
+    (
+        "[models.a]\nprovider = \"anthropic\"\nkey = \"sk-ant-123\"",
+        "line 3: models.a.key is a text that is no reference: write a reference",
+    ),
+    ("[models.a]\nprovider = \"scripted\"", "models.a lacks script"),
+    (
+        "[models.a]\nprovider = \"openai-chat\"\nbase_url = \"ftp://x\"",
+        "line 3: models.a.base_url",
+    ),
+    (
+        "[models.a]\nproviders = \"anthropic\"",
+        "line 2: unknown key models.a.providers: did you mean models.a.provider?",
+    ),
+    ("[models.a.price]\ninput = 3.0", "models.a.price lacks output"),
+    (
+        "[models.a.price]\ninput = 3.00000001\noutput = 1",
+        "line 2: models.a.price.input",
+    ),
+    ("[models.a.headers]\n\"no header\" = \"x\"", "which is no HTTP header"),
+    ("[models.\"a.b\"]\nprovider = \"anthropic\"", "is no name for a model"),
+    (
+        "[models.a]\nfallback = [\"b\"]\nprovider=\"anthropic\"\nwindow=2000\nmax_output=100",
+        "line 2: models.a.fallback names \"b\"",
+    ),
+    (
+        "[models.a]\nprovider=\"anthropic\"\nwindow=2000\nmax_output=2000",
+        "fills the whole window",
+    ),
+    (
+        "[budget]\nrun=1.0\n[models.a]\nprovider=\"anthropic\"\nwindow=2000\nmax_output=100",
+        "line 3: models.a has no price and [budget] has a cap",
+    ),
+    ("[server]\nlisten = ", "line 2: this is not TOML"),
+    (
+        "[server]\ndrain = \"1s\"\ndrain = \"2s\"",
+        "line 3: this is not TOML: duplicate key",
+    ),
+];
+
+#[test]
+fn each_mistake_is_said_with_its_line() {
+    for (text, expected) in MISTAKES {
+        let found = mistakes(text);
+        assert!(
+            found.iter().any(|mistake| mistake.contains(expected)),
+            "{text}\nexpected {expected}\nfound {found:#?}"
+        );
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_and_in_order() {
+    let found = mistakes("[server]\nlisten = 1\nfoo = 2\n[sandbox]\ncpu = \"x\"\n[models.a]\nprovider = \"b\"\n");
+    let lines: Vec<&str> = found
+        .iter()
+        .map(|mistake| mistake.split(':').next().unwrap_or_default())
+        .collect();
+    assert_eq!(
+        lines,
+        ["line 2", "line 3", "line 5", "line 6", "line 6", "line 7"],
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn a_mistake_never_shows_what_may_be_a_secret() {
+    assert!(!mistakes("[models.a]\nkey = \"sk-ant-123\"").concat().contains("sk-ant"));
+}
+
+#[test]
+fn the_environment_wins_and_its_mistakes_are_named() {
+    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let good = [
+        variable("BELLJAR_SERVER_LISTEN", "127.0.0.1:1"),
+        variable("BELLJAR_SANDBOX_PROCESSES", "70"),
+        variable("BELLJAR_TOKEN", "x"),
+    ];
+    let settings = check(Raw::of("[server]\nlisten = \"127.0.0.1:2\"", &good))
+        .settings
+        .expect("settings");
+    assert_eq!((settings.server.listen.port(), settings.sandbox.processes), (1, 70));
+
+    let bad = [
+        variable("BELLJAR_SANDBOX_PROCESES", "70"),
+        variable("BELLJAR_RUN_STEPS", "many"),
+    ];
+    let mistakes = check(Raw::of("", &bad)).settings.expect_err("mistakes");
+    assert!(
+        mistakes[0]
+            .to_string()
+            .contains("did you mean BELLJAR_SANDBOX_PROCESSES?"),
+        "{mistakes:?}"
+    );
+    assert!(
+        mistakes[1]
+            .to_string()
+            .starts_with("BELLJAR_RUN_STEPS: run.steps is many"),
+        "{mistakes:?}"
+    );
+}
+
+#[test]
+fn a_renamed_key_is_understood_with_a_warning() {
+    let renamed = [
+        Renamed {
+            old: "server.port",
+            new: "server.listen",
+        },
+        Renamed {
+            old: "pool",
+            new: "sandbox",
+        },
+    ];
+    let checked = check(Raw::read(
+        "[server]\nport = \"127.0.0.1:9\"\n[pool]\nprocesses = 30",
+        &[],
+        &renamed,
+    ));
+    let settings = checked.settings.expect("settings");
+    assert_eq!((settings.server.listen.port(), settings.sandbox.processes), (9, 30));
+    assert_eq!(checked.warnings[0].place, Place::Line(2));
+    assert_eq!(
+        checked.warnings[0].text,
+        "server.port is now called server.listen; the old name goes with the next release"
+    );
+
+    let twice = check(Raw::read(
+        "[server]\nlisten = \"127.0.0.1:8\"\nport = \"127.0.0.1:9\"",
+        &[],
+        &renamed,
+    ));
+    assert!(twice.settings.expect_err("a mistake")[0].text.contains("given twice"));
+}
+
+/// The example with every key uncommented is a configuration: each default and example is valid for its key.
+#[test]
+fn every_default_and_example_is_valid() {
+    let uncommented: String = example()
+        .lines()
+        .map(|line| {
+            line.strip_prefix("# ")
+                .filter(|rest| rest.starts_with('[') || rest.contains(" = "))
+                .unwrap_or(line)
+        })
+        .filter(|line| !line.contains("One of") && !line.starts_with("fallback") && !line.starts_with("model = \"\""))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let found = check(Raw::of(&uncommented, &[]));
+    let settings = found
+        .settings
+        .unwrap_or_else(|mistakes| panic!("{}\n{uncommented}", listed("the example", &mistakes)));
+    assert_eq!(settings.models.len(), 1);
+    assert_eq!(
+        SECTIONS.iter().map(|section| section.keys.len()).sum::<usize>(),
+        example().lines().filter(|line| line.contains(" = ")).count()
+    );
+}
+
+/// Both files are made by the code. `BLESS=1 cargo test -p belljar` writes them anew.
+#[test]
+fn the_example_and_the_manual_are_the_codes_own() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for (path, made) in [("belljar.example.toml", example()), ("docs/configuration.md", manual())] {
+        let path = root.join(path);
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&path, &made).expect("write");
+        }
+        let committed = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            committed == made,
+            "{} differs from the code: run BLESS=1 cargo test -p belljar",
+            path.display()
+        );
+    }
+}

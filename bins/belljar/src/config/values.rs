@@ -1,0 +1,256 @@
+//! From entries to values: each is checked against its key's kind, and what is wrong is noted, not thrown.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use domain::Money;
+
+use super::keys::{self, Kind};
+use super::raw::{Entry, Mistake, Place, Raw, Value};
+
+/// Reads values out of what was written, and keeps the mistakes.
+pub(crate) struct Reader {
+    raw: Raw,
+}
+
+impl Reader {
+    pub(crate) fn new(raw: Raw) -> Self {
+        Self { raw }
+    }
+
+    /// The mistakes, in the order of their lines, and the warnings.
+    pub(crate) fn finish(self) -> (Vec<Mistake>, Vec<Mistake>) {
+        let line = |mistake: &Mistake| match &mistake.place {
+            Place::Line(line) => (0, *line),
+            Place::Environment(_) => (1, 0),
+            Place::Nowhere => (2, 0),
+        };
+        let mut mistakes = self.raw.mistakes;
+        mistakes.sort_by_key(line);
+        let mut warnings = self.raw.warnings;
+        warnings.sort_by_key(line);
+        (mistakes, warnings)
+    }
+
+    /// The models' names and places.
+    pub(crate) fn models(&self) -> BTreeMap<String, Place> {
+        self.raw.models.clone()
+    }
+
+    /// Notes a mistake about a key.
+    pub(crate) fn mistake(&mut self, path: &str, text: impl Into<String>) {
+        let place = self.place(path);
+        self.note(place, text);
+    }
+
+    /// Notes a mistake at a place.
+    pub(crate) fn note(&mut self, place: Place, text: impl Into<String>) {
+        self.raw.mistakes.push(Mistake {
+            place,
+            text: text.into(),
+        });
+    }
+
+    /// Whether a key was written.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.raw.entries.contains_key(&split(path))
+    }
+
+    fn place(&self, path: &str) -> Place {
+        self.raw
+            .entries
+            .get(&split(path))
+            .map_or(Place::Nowhere, |entry| entry.place.clone())
+    }
+
+    /// What was written for a key, or its default; then the value that `parse` makes of it, or a mistake.
+    fn value<T>(&mut self, path: &str, parse: impl Fn(Kind, &Value) -> Option<T>) -> Option<T> {
+        let names = split(path);
+        let key = keys::find(&names)?;
+        let entry = match (self.raw.entries.get(&names), key.default) {
+            (Some(entry), _) => entry.clone(),
+            (None, Some(default)) => Entry {
+                value: written(default),
+                place: Place::Nowhere,
+            },
+            (None, None) => return None,
+        };
+        let value = parse(key.kind, &entry.value);
+        if value.is_none() {
+            let found = match &entry.value {
+                Value::Text(_) if key.kind == Kind::Reference => "a text that is no reference".to_owned(),
+                Value::Text(text) => format!("{text:?}"),
+                Value::Flag(flag) => flag.to_string(),
+                Value::Number(number) => number.clone(),
+                Value::Texts(_) => "a table".to_owned(),
+                Value::Names(_) => "a list".to_owned(),
+                Value::Other(kind) => (*kind).to_owned(),
+            };
+            self.note(entry.place, format!("{path} is {found}: write {}", key.kind.in_words()));
+        }
+        value
+    }
+
+    pub(crate) fn text(&mut self, path: &str) -> Option<String> {
+        self.value(path, |kind, value| match (kind, value) {
+            (Kind::Word(words), Value::Text(text)) => words.contains(&text.as_str()).then(|| text.clone()),
+            (Kind::Text, Value::Text(text)) => Some(text.clone()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn flag(&mut self, path: &str) -> Option<bool> {
+        self.value(path, |_, value| match value {
+            Value::Flag(flag) => Some(*flag),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn path(&mut self, path: &str) -> Option<PathBuf> {
+        self.value(path, |_, value| match value {
+            Value::Text(text) if text.starts_with('/') => Some(PathBuf::from(text)),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn listen(&mut self, path: &str) -> Option<SocketAddr> {
+        self.value(path, |_, value| match value {
+            Value::Text(text) => text.parse().ok(),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn whole(&mut self, path: &str) -> Option<i64> {
+        self.value(path, |kind, value| match (kind, value) {
+            (Kind::Whole(least, most), Value::Number(digits)) => {
+                let number: i64 = digits.replace('_', "").parse().ok()?;
+                (least..=most).contains(&number).then_some(number)
+            }
+            _ => None,
+        })
+    }
+
+    /// A decimal number in thousandths.
+    pub(crate) fn thousandths(&mut self, path: &str) -> Option<i64> {
+        self.value(path, |_, value| decimal(value, 3))
+    }
+
+    /// An amount of dollars.
+    pub(crate) fn dollars(&mut self, path: &str) -> Option<Money> {
+        self.value(path, |_, value| decimal(value, 9)).map(Money)
+    }
+
+    /// Dollars for a million tokens, as nano-dollars for one.
+    pub(crate) fn price(&mut self, path: &str) -> Option<i64> {
+        self.thousandths(path)
+    }
+
+    pub(crate) fn duration(&mut self, path: &str) -> Option<Duration> {
+        self.value(path, |_, value| match value {
+            Value::Text(text) => duration(text),
+            _ => None,
+        })
+    }
+
+    /// A size in bytes.
+    pub(crate) fn size(&mut self, path: &str) -> Option<u64> {
+        self.value(path, |_, value| match value {
+            Value::Text(text) => size(text),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn reference(&mut self, path: &str) -> Option<Reference> {
+        self.value(path, |_, value| match value {
+            Value::Text(text) => Reference::parse(text),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn texts(&mut self, path: &str) -> Option<BTreeMap<String, String>> {
+        self.value(path, |_, value| match value {
+            Value::Texts(texts) => Some(texts.clone()),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn names(&mut self, path: &str) -> Option<Vec<String>> {
+        self.value(path, |_, value| match value {
+            Value::Names(names) => Some(names.clone()),
+            _ => None,
+        })
+    }
+}
+
+/// Where a secret is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Reference {
+    /// In an environment variable.
+    Environment(String),
+    /// In a file.
+    File(PathBuf),
+}
+
+impl Reference {
+    fn parse(text: &str) -> Option<Self> {
+        match text.split_once(':')? {
+            ("env", name) if !name.is_empty() => Some(Self::Environment(name.to_owned())),
+            ("file", path) if path.starts_with('/') => Some(Self::File(path.into())),
+            _ => None,
+        }
+    }
+}
+
+/// `models.large.price.input` as a path. Names of models hold no dot, see [`super::settings`].
+fn split(path: &str) -> Vec<String> {
+    path.split('.').map(str::to_owned).collect()
+}
+
+/// A default of the table of keys as a value.
+fn written(default: &str) -> Value {
+    match default.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        Some(text) => Value::Text(text.to_owned()),
+        None if default == "false" => Value::Flag(false),
+        None => Value::Number(default.to_owned()),
+    }
+}
+
+/// A decimal number, exactly, in units of 10^-places. Below zero, with an exponent or with more places: nothing.
+fn decimal(value: &Value, places: usize) -> Option<i64> {
+    let Value::Number(digits) = value else { return None };
+    let digits = digits.replace('_', "");
+    let (whole, fraction) = digits.split_once('.').unwrap_or((&digits, ""));
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !all_digits(whole) || !all_digits(fraction) || fraction.len() > places {
+        return None;
+    }
+    format!("{whole}{fraction:0<places$}").parse().ok()
+}
+
+fn duration(text: &str) -> Option<Duration> {
+    let unit = text.find(|letter: char| !letter.is_ascii_digit())?;
+    let number: u64 = text[..unit].parse().ok()?;
+    let milliseconds = match &text[unit..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    Some(Duration::from_millis(number.checked_mul(milliseconds)?))
+}
+
+fn size(text: &str) -> Option<u64> {
+    let unit = text.find(|letter: char| !letter.is_ascii_digit())?;
+    let number: u64 = text[..unit].parse().ok()?;
+    let bytes = match &text[unit..] {
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    number.checked_mul(bytes).filter(|bytes| i64::try_from(*bytes).is_ok())
+}

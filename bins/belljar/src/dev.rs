@@ -1,0 +1,152 @@
+//! `belljar dev`: the loop alone, in this process. It calls the model itself, keeps the history in memory, and uses tools in the current
+//! folder, whose programs run in a bubblewrap jail.
+
+mod gateway;
+mod hands;
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use agent::{LoopEnd, run_loop};
+use anyhow::{Context, bail};
+use cli::Screen;
+use domain::{Epoch, RunId};
+use protocol::Start;
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::arguments::DevArguments;
+use crate::config::Settings;
+use crate::end::End;
+use crate::{process, wiring};
+
+use gateway::DirectGateway;
+use hands::LocalHands;
+
+/// The word by which this program becomes the supervisor of a tool's processes.
+pub(crate) const SUPERVISE: &str = "supervise";
+
+/// Talks with the agent, or has it do one job.
+pub(crate) fn dev(settings: &Settings, arguments: &DevArguments) -> anyhow::Result<End> {
+    process::runtime()?.block_on(run(settings, arguments))
+}
+
+async fn run(settings: &Settings, arguments: &DevArguments) -> anyhow::Result<End> {
+    let providers = wiring::providers(settings)?;
+    let model = arguments
+        .model
+        .clone()
+        .or_else(|| settings.server.model.clone())
+        .unwrap_or_default();
+    let model = providers.model(&model)?.clone();
+    let workspace = std::env::current_dir().context("cannot find the current folder")?;
+    let catalogue = if arguments.skills.is_dir() {
+        skills::catalogue(&skills::load_folder(&arguments.skills)?.0)
+    } else {
+        String::new()
+    };
+    let supervisor = supervisor(&workspace, &arguments.skills, arguments.no_jail)?;
+    let screen = Mutex::new(Screen::standard(false));
+    let hands = LocalHands::new(&workspace, &arguments.skills, supervisor, &screen)?;
+    let gateway = DirectGateway::new(providers, model, agent::system_prompt(&catalogue), &screen);
+
+    let limits = settings.run;
+    let job = async |prompt: &str| {
+        let began = Instant::now();
+        gateway.prompt(prompt);
+        let tools = agent::definitions().iter().map(|tool| tool.name.clone()).collect();
+        let start = Start {
+            run: RunId::new(),
+            epoch: Epoch(1),
+            turn: 1,
+            tools,
+            limits,
+        };
+        let cancel = async {
+            tokio::select! {
+                // Without signals there is nothing that could cancel.
+                told = process::told_to_end() => if told.is_err() { std::future::pending::<()>().await },
+                () = tokio::time::sleep(limits.wall()) => {}
+            }
+        };
+        let end = run_loop(&gateway, &hands, &start, cancel).await;
+        let mut screen = gateway::held(&screen);
+        if let Some(failure) = end.failure() {
+            screen.note(&failure)?;
+        }
+        screen.bill(began.elapsed())?;
+        Ok::<_, anyhow::Error>(if matches!(end, LoopEnd::Finished) {
+            End::Done
+        } else {
+            End::Found
+        })
+    };
+    if let Some(prompt) = &arguments.prompt {
+        return job(prompt).await;
+    }
+    let person = std::io::stdin().is_terminal();
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    loop {
+        if person {
+            eprint!("› ");
+            std::io::stderr().flush().context("cannot write to the terminal")?;
+        }
+        match lines.next_line().await.context("cannot read the standard input")? {
+            Some(line) if !line.trim().is_empty() => job(&line).await.map(|_| ())?,
+            Some(_) => {}
+            None => return Ok(End::Done),
+        }
+    }
+}
+
+/// The command that starts a tool's program: in a jail without network that sees programs, skills and the current folder.
+fn supervisor(workspace: &Path, skills: &Path, no_jail: bool) -> anyhow::Result<Vec<OsString>> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    if no_jail {
+        return Ok(vec![own.into(), SUPERVISE.into()]);
+    }
+    if std::process::Command::new("bwrap").arg("--version").output().is_err() {
+        bail!(
+            "there is no bwrap for the jail that tools run in: apt-get install bubblewrap, or --no-jail to let them touch this machine"
+        );
+    }
+    let inside = "/run/belljar-supervisor";
+    let mut words: Vec<OsString> = [
+        "bwrap",
+        "--die-with-parent",
+        "--unshare-all",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+    ]
+    .into_iter()
+    .map(OsString::from)
+    .collect();
+    // Where people and programs keep what is nobody's business.
+    for hidden in [
+        "/home", "/root", "/run", "/tmp", "/var", "/srv", "/mnt", "/media", "/opt",
+    ] {
+        if Path::new(hidden).is_dir() {
+            words.extend(["--tmpfs".into(), hidden.into()]);
+        }
+    }
+    words.extend(["--ro-bind".into(), own.into(), inside.into()]);
+    if let Ok(skills) = skills.canonicalize() {
+        words.extend(["--ro-bind".into(), skills.clone().into(), skills.into()]);
+    }
+    words.extend([
+        "--bind".into(),
+        workspace.into(),
+        workspace.into(),
+        "--chdir".into(),
+        workspace.into(),
+    ]);
+    words.extend(["--".into(), inside.into(), SUPERVISE.into()]);
+    Ok(words)
+}

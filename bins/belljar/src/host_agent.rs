@@ -1,0 +1,71 @@
+//! `belljar host`: the small root process that makes sandboxes. It holds no key: its environment is cleared, and it follows no reference.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use lifecycle::Tasks;
+use sandbox_oci::OciProvider;
+
+use crate::config::{Loaded, Settings};
+use crate::end::End;
+use crate::{process, up};
+
+/// How long orders under way may take when the host agent is told to end.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Where the host agent listens.
+pub(crate) fn socket(settings: &Settings) -> PathBuf {
+    settings.sandbox.run.join("host.sock")
+}
+
+/// Runs the host agent until it is told to end. Living sandboxes stay, for the next one to adopt.
+pub(crate) fn host(loaded: &Loaded) -> anyhow::Result<End> {
+    let settings = &loaded.settings;
+    process::log(settings);
+    if !rustix::process::geteuid().is_root() {
+        bail!("the host agent makes sandboxes and must be root: run it with sudo, or `belljar up` as root");
+    }
+    let user = up::find_user(&settings.server.user)?
+        .with_context(|| format!("there is no user {}: `belljar up` makes it", settings.server.user))?;
+    let mut config = sandbox_oci::Config::new(&settings.server.data, program(settings)?);
+    config.run.clone_from(&settings.sandbox.run);
+    config.command = settings.sandbox.runtime.clone().into();
+    let provider =
+        OciProvider::open(config).context("cannot provide sandboxes on this machine; `belljar doctor` says more")?;
+    process::runtime()?.block_on(async {
+        let socket = socket(settings);
+        let listener = host::listen(&socket, user.uid)?;
+        let tasks = Tasks::new();
+        let serving = tasks.spawn(host::serve(listener, Arc::new(provider), user.uid, tasks.child()));
+        println!("ready: {}", socket.display());
+        process::told_to_end().await?;
+        if !tasks.shut_down(DEADLINE).await {
+            tracing::warn!("orders were cut off after {} s", DEADLINE.as_secs());
+        }
+        serving
+            .await
+            .context("the host agent's server broke down")?
+            .context("cannot serve the host agent's socket")?;
+        Ok(End::Done)
+    })
+}
+
+/// The program that is PID 1 in every sandbox.
+pub(crate) fn program(settings: &Settings) -> anyhow::Result<PathBuf> {
+    let program = match &settings.sandbox.program {
+        Some(program) => program.clone(),
+        None => {
+            let own = std::env::current_exe().context("cannot find this program's own file")?;
+            own.with_file_name("belljar-runtime")
+        }
+    };
+    if !program.is_file() {
+        bail!(
+            "there is no {}: build or install belljar-runtime, or set sandbox.program",
+            program.display()
+        );
+    }
+    Ok(program)
+}

@@ -1,0 +1,252 @@
+//! What is done on this machine without the API, and how the API is found.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::path::Path;
+
+use anyhow::Context;
+use cli::{Client, ClientCommand, ClientError, harmless};
+use domain::Timestamp;
+use host::doctor::{Machine, Verdict, examine};
+use images::{Progress, Rebuild, Recipe};
+use secret::Secret;
+use serde_json::json;
+use store::{Asker, Store, StoreError};
+
+use crate::arguments::{ImageCommand, SkillCommand};
+use crate::config::{self, ConfigError, Loaded, Settings};
+use crate::end::End;
+use crate::{host_agent, serve, wiring};
+
+/// Does a client's command: at BELLJAR_URL with BELLJAR_TOKEN, or at this machine's own control plane with the first admin's token.
+pub(crate) async fn client(
+    command: ClientCommand,
+    loaded: Result<Loaded, ConfigError>,
+    json: bool,
+) -> anyhow::Result<End> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (url, token) = match (variable("BELLJAR_URL"), variable("BELLJAR_TOKEN")) {
+        (Some(url), Some(token)) => (url, Secret::new(token)),
+        (url, token) => {
+            let settings = loaded?.settings;
+            let token = token.map_or_else(|| own_token(&settings), |token| Ok(Secret::new(token)))?;
+            (url.unwrap_or_else(|| own_url(&settings)), token)
+        }
+    };
+    Ok(End::Client(
+        cli::execute(&Client::new(&url, token)?, command, json).await?,
+    ))
+}
+
+fn own_url(settings: &Settings) -> String {
+    format!("http://{}", settings.server.listen)
+}
+
+fn own_token(settings: &Settings) -> Result<Secret, ClientError> {
+    let path = serve::token_file(settings);
+    match fs::read_to_string(&path) {
+        Ok(token) => Ok(Secret::new(token.trim())),
+        Err(_) => Err(ClientError::NoToken { tried: path }),
+    }
+}
+
+/// Prints the example of a configuration.
+pub(crate) fn example() -> End {
+    print!("{}", config::example());
+    End::Done
+}
+
+/// Says whether the configuration can be used: its keys and values were checked when it was read, its secrets and models are here.
+pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
+    wiring::models(&loaded.settings)?;
+    let file = loaded
+        .file
+        .as_ref()
+        .map_or("no file: defaults hold".to_owned(), |file| file.display().to_string());
+    let models: Vec<&str> = loaded.settings.models.keys().map(String::as_str).collect();
+    if json {
+        println!(
+            "{}",
+            json!({ "file": file, "models": models, "warnings": loaded.warnings.len() })
+        );
+    } else {
+        println!(
+            "{file}\nmodels: {}\nall is well",
+            if models.is_empty() {
+                "none".into()
+            } else {
+                models.join(", ")
+            }
+        );
+    }
+    Ok(End::Done)
+}
+
+/// Copies the store: through the control plane where it runs, which is the one that may touch it; otherwise here.
+pub(crate) async fn backup(settings: &Settings, file: &Path) -> anyhow::Result<End> {
+    if file.exists() {
+        anyhow::bail!(
+            "{} exists already: name another file, or move this one away",
+            file.display()
+        );
+    }
+    match Store::open(store::Config::new(serve::store_file(settings))).await {
+        Ok(store) => {
+            let copied = store.backup(Asker::System, file).await;
+            store.close().await;
+            copied?;
+        }
+        Err(StoreError::InUse { .. }) => {
+            let client = Client::new(&own_url(settings), own_token(settings)?)?;
+            cli::backup(&client, file).await?;
+        }
+        Err(error) => return Err(error.into()),
+    }
+    println!("{}", file.display());
+    Ok(End::Done)
+}
+
+/// Puts a copy in the store's place; it belongs to whom the folder belongs.
+pub(crate) async fn restore(settings: &Settings, file: &Path) -> anyhow::Result<End> {
+    let path = serve::store_file(settings);
+    let own = serve::folder(settings);
+    fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
+    fs::File::open(file).with_context(|| format!("cannot read the copy {}", file.display()))?;
+    let restored = store::restore(file, &path)
+        .await
+        .with_context(|| format!("cannot restore {}", file.display()))?;
+    let owner = fs::metadata(&own).context("cannot look at the data directory")?;
+    chown(&path, Some(owner.uid()), Some(owner.gid()))
+        .with_context(|| format!("cannot give {} to its owner", path.display()))?;
+    match restored.replaced {
+        Some(replaced) => println!("restored; the store that was there before is {}", replaced.display()),
+        None => println!("restored"),
+    }
+    Ok(End::Done)
+}
+
+/// Builds, lists, removes images.
+pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> anyhow::Result<End> {
+    let images = wiring::images(settings);
+    match command {
+        ImageCommand::Build { recipe, always } => {
+            let recipe = Recipe::read(recipe)?;
+            let rebuild = if *always { Rebuild::Always } else { Rebuild::WhenChanged };
+            let built = images.build(&recipe, rebuild, &mut |progress| match progress {
+                Progress::Stage(stage) => eprintln!("{}", harmless(stage)),
+                Progress::Line(line) => eprintln!("  {}", harmless(line)),
+            })?;
+            if json {
+                println!("{}", json!(built));
+            } else {
+                println!("{} {} ({} MiB)", built.name, built.digest.as_str(), built.bytes >> 20);
+            }
+        }
+        ImageCommand::List => {
+            for image in images.list()? {
+                if json {
+                    println!("{}", json!(image));
+                } else {
+                    let days = Timestamp::now().day() - image.built.day();
+                    println!(
+                        "{}  {}  {} MiB  {days} days old",
+                        image.digest.as_str(),
+                        image.name,
+                        image.bytes >> 20
+                    );
+                }
+            }
+        }
+        ImageCommand::Gc => {
+            let used: Vec<_> = wiring::image(settings).into_iter().collect();
+            for image in images.collect(&used)? {
+                if json {
+                    println!("{}", json!(image));
+                } else {
+                    println!("removed {} {}", image.name, image.digest.as_str());
+                }
+            }
+        }
+    }
+    Ok(End::Done)
+}
+
+/// Lists or checks the skills of a folder.
+pub(crate) fn skill(command: &SkillCommand, json: bool) -> anyhow::Result<End> {
+    let (SkillCommand::List { folder } | SkillCommand::Check { folder }) = command;
+    let (loaded, mut findings) = skills::load_folder(folder)?;
+    if matches!(command, SkillCommand::List { .. }) {
+        for skill in &loaded {
+            if json {
+                println!("{}", json!({ "name": skill.name, "description": skill.description }));
+            } else {
+                println!("{}: {}", skill.name, harmless(&skill.description));
+            }
+        }
+        return Ok(End::Done);
+    }
+    findings.extend(loaded.iter().flat_map(skills::check));
+    for finding in &findings {
+        let kind = if finding.is_error { "error" } else { "advice" };
+        if json {
+            println!(
+                "{}",
+                json!({ "skill": finding.skill, "kind": kind, "message": finding.message })
+            );
+        } else {
+            println!("{}: {kind}: {}", finding.skill, harmless(&finding.message));
+        }
+    }
+    if !json {
+        println!("{} skills", loaded.len());
+    }
+    Ok(if findings.iter().any(|finding| finding.is_error) {
+        End::Found
+    } else {
+        End::Done
+    })
+}
+
+/// Tries everything that sandboxes need of this machine.
+pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
+    if !rustix::process::geteuid().is_root() {
+        anyhow::bail!("the doctor tries what only root may do: run it with sudo");
+    }
+    let image = wiring::image(settings).ok();
+    let findings = examine(&Machine {
+        data: settings.server.data.clone(),
+        user: (settings.server.user != "root").then(|| settings.server.user.clone()),
+        command: settings.sandbox.runtime.clone().into(),
+        runtime: host_agent::program(settings)?,
+        image: image.map(|digest| wiring::images_folder(settings).join(digest.as_str())),
+        ports: vec![settings.server.listen],
+        path: std::env::var_os("PATH").unwrap_or_default(),
+    });
+    for finding in &findings {
+        if json {
+            println!("{}", json!(finding));
+            continue;
+        }
+        let mark = match finding.verdict {
+            Verdict::Fine => "✓",
+            Verdict::Warning => "!",
+            Verdict::Lacking => "✗",
+        };
+        println!("{mark} {}: {}", finding.what, harmless(&finding.says));
+        if let Some(mend) = &finding.mend {
+            println!("    to mend it: {}", harmless(mend));
+        }
+    }
+    let lacking = findings
+        .iter()
+        .filter(|finding| finding.verdict == Verdict::Lacking)
+        .count();
+    if !json {
+        match lacking {
+            0 => println!("sandboxes can run on this machine"),
+            1 => println!("sandboxes cannot run on this machine: 1 thing is missing"),
+            lacking => println!("sandboxes cannot run on this machine: {lacking} things are missing"),
+        }
+    }
+    Ok(if lacking == 0 { End::Done } else { End::Found })
+}

@@ -1,0 +1,72 @@
+//! Belljar, the program: reads the configuration, puts the parts together, and speaks with the person at the terminal.
+//!
+//! * `arguments`: what can be typed
+//! * `config`: one file, checked whole
+//! * `wiring`: settings as the parts want them
+//! * `serve`, `host`, `up`: the processes
+//! * `dev`: the loop alone, in this process
+//! * `local`: what is done on this machine, without the API
+//! * `end`: how a command ends
+
+mod arguments;
+mod config;
+mod dev;
+mod end;
+mod host_agent;
+mod local;
+mod process;
+mod serve;
+mod up;
+mod wiring;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use arguments::{Arguments, Command};
+use end::End;
+
+fn main() -> ExitCode {
+    // The supervisor of a tool's processes is this same file; it is no command for people.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == dev::SUPERVISE) {
+        return tools::supervise(words);
+    }
+    let arguments = Arguments::parse();
+    match run(&arguments) {
+        Ok(end) => end.into(),
+        Err(error) => end::tell(&error, arguments.json),
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<End> {
+    if let Command::Host = &arguments.command {
+        // Before any thread is there, and before anything is read.
+        process::clear_environment()?;
+    }
+    if let Command::Check { example: true } = &arguments.command {
+        return Ok(local::example());
+    }
+    let loaded = config::load(arguments.config.as_deref());
+    if let Command::Client(command) = &arguments.command {
+        // A client elsewhere needs no configuration, and its machine may have none.
+        return process::runtime()?.block_on(local::client(command.clone(), loaded, arguments.json));
+    }
+    let loaded = loaded?;
+    for warning in &loaded.warnings {
+        eprintln!("warning: {warning}");
+    }
+    match &arguments.command {
+        Command::Up => up::up(&loaded),
+        Command::Serve => serve::serve(&loaded),
+        Command::Host => host_agent::host(&loaded),
+        Command::Dev(dev) => dev::dev(&loaded.settings, dev),
+        Command::Check { .. } => local::check(&loaded, arguments.json),
+        Command::Doctor => local::doctor(&loaded.settings, arguments.json),
+        Command::Backup { file } => process::runtime()?.block_on(local::backup(&loaded.settings, file)),
+        Command::Restore { file } => process::runtime()?.block_on(local::restore(&loaded.settings, file)),
+        Command::Image(command) => local::image(&loaded.settings, command, arguments.json),
+        Command::Skill(command) => local::skill(command, arguments.json),
+        Command::Client(_) => Ok(End::Done),
+    }
+}

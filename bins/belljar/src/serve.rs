@@ -1,0 +1,150 @@
+//! `belljar serve`: the control plane. It runs as an ordinary user and reaches sandboxes through the host agent only.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use control::Control;
+use host::HostClient;
+use lifecycle::Tasks;
+use store::Store;
+use tokio::net::TcpListener;
+
+use crate::config::{Loaded, Model, Provider, Settings};
+use crate::end::End;
+use crate::{host_agent, process, wiring};
+
+/// How long the store may take to close.
+const CLOSES: Duration = Duration::from_secs(5);
+
+/// The control plane's own part of the data directory.
+pub(crate) fn folder(settings: &Settings) -> PathBuf {
+    settings.server.data.join("control")
+}
+
+/// The store's file.
+pub(crate) fn store_file(settings: &Settings) -> PathBuf {
+    folder(settings).join("store.db")
+}
+
+/// The first admin's token, for the command line of this machine's root.
+pub(crate) fn token_file(settings: &Settings) -> PathBuf {
+    folder(settings).join("admin-token")
+}
+
+/// Runs the control plane until it is told to end: then nothing is accepted any more, what is under way may finish within
+/// `server.drain`, and runs are left to the next process.
+pub(crate) fn serve(loaded: &Loaded) -> anyhow::Result<End> {
+    let settings = &loaded.settings;
+    process::log(settings);
+    if rustix::process::geteuid().is_root() && settings.server.user != "root" {
+        tracing::warn!(
+            "the control plane holds keys and should not run as root: `belljar up` starts it as {}",
+            settings.server.user
+        );
+    }
+    process::runtime()?.block_on(run(settings))
+}
+
+async fn run(settings: &Settings) -> anyhow::Result<End> {
+    let providers = wiring::providers(settings)?;
+    // A default model was chosen with the configuration wherever there is one.
+    let model = settings.server.model.clone().unwrap_or_default();
+    let config = wiring::control(settings, &model, wiring::image(settings)?)?;
+    let own = folder(settings);
+    fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
+    let listener = TcpListener::bind(settings.server.listen)
+        .await
+        .with_context(|| format!("cannot listen on {}: is Belljar up already?", settings.server.listen))?;
+    let address = listener
+        .local_addr()
+        .context("cannot find the address that is listened on")?;
+
+    let store = Store::open(store::Config::new(store_file(settings))).await?;
+    // In this order they end: doors first, then what they asked for, then the way to the host.
+    let (doors, work, way) = (Tasks::new(), Tasks::new(), Tasks::new());
+    let sandboxes = Arc::new(HostClient::new(host_agent::socket(settings), &way));
+    let control = Control::start(config, store.clone(), providers, sandboxes, work.clone()).await?;
+    first_token(settings, &control).await?;
+
+    let router = http_api::router(http_api::Parts {
+        control,
+        store: store.clone(),
+        models: settings
+            .models
+            .iter()
+            .map(|(name, known)| described(name, known, *name == model))
+            .collect(),
+        scratch: own,
+        stop: doors.stop(),
+    });
+    let serving = doors.spawn(http_api::serve(
+        listener,
+        router,
+        http_api::Config::default(),
+        doors.clone(),
+    ));
+    println!("ready: http://{address}");
+    process::told_to_end().await?;
+
+    tracing::info!("ending");
+    let drained = doors.shut_down(settings.server.drain).await;
+    let done = work.shut_down(settings.server.drain).await;
+    if !(drained && done) {
+        tracing::warn!(
+            "work was cut off after {} s; runs go on with the next start",
+            settings.server.drain.as_secs()
+        );
+    }
+    way.shut_down(CLOSES).await;
+    let closed = tokio::time::timeout(CLOSES, store.close()).await;
+    closed.context("the store did not close in time; what was acknowledged is on the disk")?;
+    serving.await.context("the HTTP server broke down")?;
+    Ok(End::Done)
+}
+
+fn described(name: &str, model: &Model, default: bool) -> http_api::Model {
+    http_api::Model {
+        name: name.to_owned(),
+        provider: match model.provider {
+            Provider::Anthropic => "anthropic",
+            Provider::OpenAi => "openai",
+            Provider::OpenAiChat => "openai-chat",
+            Provider::Scripted => "scripted",
+        }
+        .to_owned(),
+        window: model.window,
+        default,
+    }
+}
+
+/// At the very first start: makes the first admin and a token, keeps it for this machine's root, and shows it once.
+async fn first_token(settings: &Settings, control: &Control) -> anyhow::Result<()> {
+    let Some(new) = control.first_admin("admin").await? else {
+        return Ok(());
+    };
+    let path = token_file(settings);
+    write_secret(&path, new.secret.expose())
+        .with_context(|| format!("cannot keep the first token in {}", path.display()))?;
+    println!(
+        "token of the first admin, shown this once (root of this machine finds it in {}):\n  {}",
+        path.display(),
+        new.secret.expose()
+    );
+    Ok(())
+}
+
+fn write_secret(path: &Path, secret: &str) -> std::io::Result<()> {
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
+    writeln!(file, "{secret}")?;
+    file.sync_all()
+}

@@ -1,0 +1,300 @@
+//! `belljar up`: the host agent and the control plane, each in its own process and as its own user, started again when one dies.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::{PermissionsExt, lchown};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+use tokio::time::Instant;
+
+use crate::config::{Loaded, Settings};
+use crate::end::End;
+use crate::{process, serve};
+
+/// How long a process may take until it is ready.
+const READY: Duration = Duration::from_secs(60);
+/// How long the host agent may take to end.
+const HOST_ENDS: Duration = Duration::from_secs(35);
+/// A process that dies more often than this within [`WITHIN`] is left alone.
+const MOST_DEATHS: usize = 5;
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// A user of this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SystemUser {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// Starts everything and looks after it until it is told to end.
+pub(crate) fn up(loaded: &Loaded) -> anyhow::Result<End> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("`belljar up` starts the host agent, which must be root: run it with sudo");
+    }
+    let settings = &loaded.settings;
+    let _lock = lock(settings)?;
+    let user = prepare(settings)?;
+    process::runtime()?.block_on(run(loaded, user))
+}
+
+async fn run(loaded: &Loaded, user: SystemUser) -> anyhow::Result<End> {
+    let ended = process::told_to_end();
+    tokio::pin!(ended);
+    let mut host = Part::new("host", loaded, None)?;
+    let mut serve = Part::new("serve", loaded, Some(user))?;
+    let outcome = tokio::select! {
+        ended = &mut ended => ended,
+        broken = supervise(&mut host, &mut serve) => broken,
+    };
+    // The control plane first: it may still need sandboxes to end in good order.
+    serve.end(loaded.settings.server.drain + Duration::from_secs(5)).await;
+    host.end(HOST_ENDS).await;
+    outcome.map(|()| End::Done)
+}
+
+async fn supervise(host: &mut Part, serve: &mut Part) -> anyhow::Result<()> {
+    host.start().await?;
+    serve.start().await?;
+    loop {
+        let died = tokio::select! {
+            () = host.died() => &mut *host,
+            () = serve.died() => &mut *serve,
+        };
+        died.start().await?;
+    }
+}
+
+/// One of the two processes.
+struct Part {
+    command: &'static str,
+    arguments: Vec<std::ffi::OsString>,
+    environment: BTreeMap<String, std::ffi::OsString>,
+    user: Option<SystemUser>,
+    running: Option<(Child, Lines<BufReader<ChildStdout>>)>,
+    deaths: Vec<Instant>,
+}
+
+impl Part {
+    fn new(command: &'static str, loaded: &Loaded, user: Option<SystemUser>) -> anyhow::Result<Self> {
+        let mut arguments = vec![command.into()];
+        if let Some(file) = &loaded.file {
+            arguments.extend(["--config".into(), file.clone().into_os_string()]);
+        }
+        let all = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+        // Keys are for the control plane, and it is the one that gets them.
+        let environment = all
+            .filter(|(name, _)| command == "serve" || process::is_for_host(name))
+            .collect();
+        Ok(Self {
+            command,
+            arguments,
+            environment,
+            user,
+            running: None,
+            deaths: Vec::new(),
+        })
+    }
+
+    /// Starts the process and waits until it says that it is ready.
+    async fn start(&mut self) -> anyhow::Result<()> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let mut command = Command::new(&program);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(&self.environment)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
+        // A group of its own: Ctrl-C at the terminal reaches this process only, which then ends the others in order.
+        command.process_group(0);
+        if let Some(user) = self.user {
+            command.uid(user.uid).gid(user.gid);
+        }
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {} {}", program.display(), self.command))?;
+        let stdout = child.stdout.take().context("the process has no output")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let ready = tokio::time::timeout(READY, async {
+            while let Ok(Some(line)) = lines.next_line().await {
+                match (line.strip_prefix("ready: "), self.command) {
+                    (Some(url), "serve") => {
+                        println!("Belljar is at {url}");
+                        return true;
+                    }
+                    (Some(_), _) => return true,
+                    (None, _) => println!("{line}"),
+                }
+            }
+            false
+        });
+        match ready.await {
+            Ok(true) => {
+                self.running = Some((child, lines));
+                Ok(())
+            }
+            Ok(false) => bail!(
+                "`belljar {}` ended before it was ready; what it said is above",
+                self.command
+            ),
+            Err(_) => bail!("`belljar {}` was not ready within {} s", self.command, READY.as_secs()),
+        }
+    }
+
+    /// Returns when the process died and may be started again; never where it died too often.
+    async fn died(&mut self) {
+        let Some((child, lines)) = &mut self.running else {
+            return std::future::pending().await;
+        };
+        let status = tokio::select! {
+            status = child.wait() => status,
+            () = async { while let Ok(Some(line)) = lines.next_line().await { println!("{line}"); } std::future::pending().await } => return,
+        };
+        let told = status.map_or_else(|error| error.to_string(), |status| status.to_string());
+        eprintln!(
+            "belljar: `belljar {}` ended ({told}) and is started again; sessions go on",
+            self.command
+        );
+        self.running = None;
+        self.deaths.retain(|death| death.elapsed() < WITHIN);
+        self.deaths.push(Instant::now());
+        if self.deaths.len() > MOST_DEATHS {
+            eprintln!(
+                "belljar: it ended {} times within a minute and is left alone for one",
+                self.deaths.len()
+            );
+            tokio::time::sleep(WITHIN).await;
+        }
+    }
+
+    /// Tells the process to end, and kills it where it does not in time.
+    async fn end(&mut self, deadline: Duration) {
+        let Some((mut child, _lines)) = self.running.take() else {
+            return;
+        };
+        if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            // Where it is gone already, nothing is left to tell.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if tokio::time::timeout(deadline, child.wait()).await.is_err() {
+            eprintln!(
+                "belljar: `belljar {}` did not end within {} s and is killed",
+                self.command,
+                deadline.as_secs()
+            );
+            // It is killed on drop as well; this only waits for it.
+            let _ = child.kill().await;
+        }
+    }
+}
+
+/// Keeps a second `belljar up` away.
+fn lock(settings: &Settings) -> anyhow::Result<File> {
+    let run = &settings.sandbox.run;
+    make_folder(run, 0o711)?;
+    let path = run.join("up.lock");
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            bail!(
+                "Belljar is up already, at http://{}: use it, or stop the other `belljar up` first",
+                settings.server.listen
+            )
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
+}
+
+/// Makes what the control plane needs: its user, and its part of the data directory.
+fn prepare(settings: &Settings) -> anyhow::Result<SystemUser> {
+    let name = &settings.server.user;
+    let user = match find_user(name)? {
+        Some(user) => user,
+        None => make_user(name, &settings.server.data)?,
+    };
+    make_folder(&settings.server.data, 0o755)?;
+    let own = serve::folder(settings);
+    make_folder(&own, 0o700)?;
+    // And what is in it: a store that root restored is the control plane's all the same.
+    let entries = fs::read_dir(&own).with_context(|| format!("cannot read {}", own.display()))?;
+    let files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    for path in files.iter().chain([&own]) {
+        lchown(path, Some(user.uid), Some(user.gid))
+            .with_context(|| format!("cannot give {} to {name}", path.display()))?;
+    }
+    Ok(user)
+}
+
+fn make_folder(folder: &Path, mode: u32) -> anyhow::Result<()> {
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::set_permissions(folder, fs::Permissions::from_mode(mode)))
+        .with_context(|| format!("cannot make the folder {}", folder.display()))
+}
+
+fn make_user(name: &str, home: &Path) -> anyhow::Result<SystemUser> {
+    let made = std::process::Command::new("useradd")
+        .args([
+            "--system",
+            "--user-group",
+            "--no-create-home",
+            "--shell",
+            "/usr/sbin/nologin",
+            "--home-dir",
+        ])
+        .arg(home)
+        .arg(name)
+        .output()
+        .context("cannot run useradd")?;
+    if !made.status.success() {
+        bail!(
+            "cannot make the user {name}: {}",
+            String::from_utf8_lossy(&made.stderr).trim()
+        );
+    }
+    find_user(name)?.with_context(|| format!("useradd made no user {name}"))
+}
+
+/// The user of that name in /etc/passwd, where this machine's own users are.
+pub(crate) fn find_user(name: &str) -> anyhow::Result<Option<SystemUser>> {
+    let users = fs::read_to_string("/etc/passwd").context("cannot read /etc/passwd")?;
+    Ok(users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let found = fields.next() == Some(name);
+        let (uid, gid) = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
+        found.then_some(SystemUser { uid, gid })
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_their_whole_name() {
+        assert_eq!(
+            find_user("root").expect("readable"),
+            Some(SystemUser { uid: 0, gid: 0 })
+        );
+        assert_eq!(find_user("roo").expect("readable"), None);
+    }
+
+    #[test]
+    fn the_host_agent_gets_no_key() {
+        for name in ["ANTHROPIC_API_KEY", "OPENAI_API_KEY", "BELLJAR_TOKEN", "HOME", "SECRET"] {
+            assert!(!process::is_for_host(name), "{name}");
+        }
+        assert!(process::is_for_host("PATH") && process::is_for_host("BELLJAR_SANDBOX_RUNTIME"));
+    }
+}

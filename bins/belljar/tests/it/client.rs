@@ -1,0 +1,176 @@
+//! The commands that ask a control plane.
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+use testkit::model_server::{Answer, Speech};
+
+use crate::program::{ada, belljar, run};
+use crate::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_prints_its_answer_and_says_what_it_took() {
+    let world = World::new().await;
+    let folder = tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "some notes").unwrap();
+    world.models.next(Answer::Say(Speech::text("Let me see. ").call(
+        "c1",
+        "exec",
+        &json!({"code": "echo"}),
+    )));
+    world.models.next(Answer::text("It is \u{1b}]0;done\u{7}."));
+    let came = ada(
+        &world,
+        folder.path(),
+        &["run", "do it", "--file", "notes.txt", "--session", "mine"],
+        "",
+    )
+    .await;
+    assert_eq!(came.code, 0, "{came:?}");
+    assert_eq!(
+        came.out, "Let me see. \nIt is \u{1b}]0;done\u{7}.\n",
+        "not a terminal: the answer as it is"
+    );
+    assert!(came.notes.contains("✓ exec echo "), "{came:?}");
+    assert!(came.notes.lines().last().unwrap().starts_with('$'), "{came:?}");
+    assert!(!came.notes.contains('\u{1b}'), "no colours but on a terminal: {came:?}");
+
+    let files = ada(&world, folder.path(), &["files", "mine"], "").await;
+    assert!(files.out.contains("notes.txt") && files.code == 0, "{files:?}");
+    let got = ada(&world, folder.path(), &["get", "mine", "notes.txt", "-"], "").await;
+    assert_eq!(got.out, "some notes");
+    let got = ada(&world, folder.path(), &["get", "mine", "notes.txt", "copy.txt"], "").await;
+    assert_eq!(
+        (
+            got.code,
+            std::fs::read_to_string(folder.path().join("copy.txt")).unwrap()
+        ),
+        (0, "some notes".into())
+    );
+
+    let shown = ada(&world, folder.path(), &["show", "mine"], "").await;
+    assert!(
+        shown.out.starts_with("> do it\n") && shown.out.contains("It is"),
+        "{shown:?}"
+    );
+    let listed = ada(&world, folder.path(), &["sessions"], "").await;
+    assert!(listed.out.contains("mine") && listed.out.contains("done"), "{listed:?}");
+    let usage = ada(&world, folder.path(), &["usage", "--session", "mine"], "").await;
+    assert!(usage.out.contains('m') && usage.out.contains('$'), "{usage:?}");
+    let archived = ada(&world, folder.path(), &["archive", "mine"], "").await;
+    assert_eq!((archived.code, archived.out.as_str()), (0, "archived\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_is_a_value_a_line_everywhere() {
+    let world = World::new().await;
+    let folder = tempdir().unwrap();
+    world.models.next(Answer::text("hello"));
+    let commands: [&[&str]; 8] = [
+        &["--json", "run", "do it", "--session", "mine"],
+        &["sessions", "--json"],
+        &["events", "mine", "--json"],
+        &["models", "--json"],
+        &["usage", "--json"],
+        &["token", "list", "--json"],
+        &["cancel", "mine", "--json"],
+        &["archive", "mine", "--json"],
+    ];
+    for words in commands {
+        let came = ada(&world, folder.path(), words, "").await;
+        assert_eq!(came.code, 0, "{words:?}: {came:?}");
+        assert!(!came.out.is_empty(), "{words:?}");
+        for line in came.out.lines() {
+            assert!(
+                serde_json::from_str::<Value>(line).is_ok_and(|value| value.is_object()),
+                "{words:?}: {line}"
+            );
+        }
+    }
+    let refused = ada(&world, folder.path(), &["--json", "show", "nothing"], "").await;
+    let error: Value = serde_json::from_str(&refused.notes).unwrap();
+    assert_eq!((refused.code, &error["error"]["code"]), (1, &json!("not_found")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_goes_on_line_by_line() {
+    let world = World::new().await;
+    let folder = tempdir().unwrap();
+    world.models.next(Answer::text("first"));
+    world.models.next(Answer::text("second"));
+    let came = ada(&world, folder.path(), &["chat"], "one\n\ntwo\n").await;
+    assert_eq!((came.code, came.out.as_str()), (0, "first\nsecond\n"), "{came:?}");
+    let piped = {
+        world.models.next(Answer::text("third"));
+        ada(&world, folder.path(), &["run"], "from stdin").await
+    };
+    assert_eq!((piped.code, piped.out.as_str()), (0, "third\n"), "{piped:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_exit_code_says_how_it_ended() {
+    let world = World::with(|config| config.caps.run = Some(domain::Money(1))).await;
+    let folder = tempdir().unwrap();
+    let over = ada(&world, folder.path(), &["run", "do it"], "").await;
+    assert_eq!(over.code, 4, "{over:?}");
+    let denied = ada(&world, folder.path(), &["audit"], "").await;
+    assert_eq!(denied.code, 3, "{denied:?}");
+    let unknown = ada(&world, folder.path(), &["show", "nothing"], "").await;
+    assert_eq!(unknown.code, 1, "{unknown:?}");
+    assert!(unknown.notes.contains("there is no session"), "{unknown:?}");
+    let wrong = ada(&world, folder.path(), &["run", "--colour"], "").await;
+    assert_eq!(wrong.code, 2, "{wrong:?}");
+    let folder_as_file = ada(&world, folder.path(), &["run", "x", "--file", "."], "").await;
+    assert_eq!(folder_as_file.code, 2, "{folder_as_file:?}");
+
+    let mut stranger = belljar(folder.path());
+    stranger
+        .env("BELLJAR_URL", &world.url)
+        .env("BELLJAR_TOKEN", "wrong")
+        .arg("sessions");
+    assert_eq!(run(stranger, "").await.code, 3);
+    let mut nobody = belljar(folder.path());
+    nobody
+        .env("BELLJAR_URL", &world.url)
+        .env("BELLJAR_SERVER_DATA", folder.path())
+        .arg("sessions");
+    let nobody = run(nobody, "").await;
+    assert!(nobody.code == 3 && nobody.notes.contains("BELLJAR_TOKEN"), "{nobody:?}");
+    let mut alone = belljar(folder.path());
+    alone
+        .env("BELLJAR_URL", format!("http://127.0.0.1:{}", testkit::free_port()))
+        .env("BELLJAR_TOKEN", "x")
+        .arg("sessions");
+    let alone = run(alone, "").await;
+    assert!(alone.code == 1 && alone.notes.contains("belljar up"), "{alone:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_c_stops_the_run_and_not_only_the_watching() {
+    let world = World::new().await;
+    let folder = tempdir().unwrap();
+    world.models.next(Answer::Say(Speech::text("Hm. ").call(
+        "c1",
+        "exec",
+        &json!({"code": "hang"}),
+    )));
+    let mut command = belljar(folder.path());
+    command.env("BELLJAR_URL", &world.url).env("BELLJAR_TOKEN", &world.ada);
+    command
+        .args(["run", "do it", "--session", "mine"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    testkit::eventually_async("the tool to hang", async || {
+        let events = ada(&world, folder.path(), &["events", "mine", "--json"], "").await;
+        events.out.contains("tool_started").then_some(())
+    })
+    .await;
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let ended = testkit::within("the command to end", child.wait_with_output())
+        .await
+        .unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    let listed = ada(&world, folder.path(), &["sessions"], "").await;
+    assert!(listed.out.contains("cancelled"), "{listed:?}");
+}

@@ -1,0 +1,90 @@
+//! The configuration, and commands of this machine.
+
+use tempfile::tempdir;
+
+use crate::program::{belljar, run};
+
+#[tokio::test]
+async fn every_mistake_is_reported_at_once() {
+    let folder = tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("belljar.toml"),
+        "[server]\nlisten = \"here\"\n[sandbx]\n[models.m]\nprovider = \"x\"\n",
+    )
+    .unwrap();
+    let mut check = belljar(folder.path());
+    check.arg("check");
+    let came = run(check, "").await;
+    assert_eq!(came.code, 1);
+    for part in [
+        "belljar.toml has",
+        "line 2: server.listen",
+        "line 3: unknown key sandbx: did you mean sandbox?",
+        "line 5: models.m.provider",
+    ] {
+        assert!(came.notes.contains(part), "{part}: {came:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_that_is_not_there_is_named_and_one_that_is_is_not_shown() {
+    let folder = tempdir().unwrap();
+    let text = "[models.m]\nprovider = \"anthropic\"\nkey = \"env:SOME_KEY\"\nwindow = 200000\nmax_output = 8000\n";
+    std::fs::write(folder.path().join("belljar.toml"), text).unwrap();
+    let mut check = belljar(folder.path());
+    check.arg("check");
+    let came = run(check, "").await;
+    assert!(came.code == 1 && came.notes.contains("set SOME_KEY"), "{came:?}");
+    let mut check = belljar(folder.path());
+    check.arg("check").env("SOME_KEY", "sk-very-secret");
+    let came = run(check, "").await;
+    assert!(
+        came.code == 0 && !format!("{came:?}").contains("very-secret"),
+        "{came:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_example_is_a_configuration_and_skills_are_checked() {
+    let folder = tempdir().unwrap();
+    let mut example = belljar(folder.path());
+    example.args(["check", "--example"]);
+    let example = run(example, "").await;
+    std::fs::write(folder.path().join("belljar.toml"), example.out).unwrap();
+    let mut check = belljar(folder.path());
+    check.arg("check");
+    let came = run(check, "").await;
+    assert_eq!(came.code, 0, "{came:?}");
+
+    let skill = folder.path().join("skills/bad");
+    std::fs::create_dir_all(&skill).unwrap();
+    std::fs::write(
+        skill.join("SKILL.md"),
+        "---\nname: other\ndescription: Use when testing.\n---\nDo it.\n",
+    )
+    .unwrap();
+    let mut check = belljar(folder.path());
+    check.args(["skill", "check"]);
+    let came = run(check, "").await;
+    assert!(
+        came.code == 1 && came.out.contains("the folder is called bad"),
+        "{came:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_lacks_is_said_before_anything_begins() {
+    let folder = tempdir().unwrap();
+    let data = folder.path().join("data");
+    for (words, part) in [
+        (&["serve"][..], "there is no model"),
+        (&["restore", "nothing.backup"], "nothing.backup"),
+        (&["dev", "hello"], "there is no model"),
+        (&["image", "build", "nowhere"], "nowhere"),
+    ] {
+        let mut command = belljar(folder.path());
+        command.args(words).env("BELLJAR_SERVER_DATA", &data);
+        let came = run(command, "").await;
+        assert!(came.code == 1 && came.notes.contains(part), "{words:?}: {came:?}");
+    }
+}

@@ -1,0 +1,89 @@
+//! `belljar serve` as a process.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use tempfile::tempdir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+
+use crate::program::{belljar, run};
+
+/// A control plane whose host agent is not there: everything but sandboxes works.
+async fn serve(folder: &Path) -> (Child, String, Vec<String>) {
+    let script = folder.join("script.yaml");
+    std::fs::write(&script, "steps:\n  - text: hello\n").unwrap();
+    let text = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\ndata = \"{0}\"\nuser = \"root\"\n[sandbox]\nimage = \"{1}\"\nrun = \"{0}/run\"\n[models.m]\nprovider = \"scripted\"\nscript = \"{2}\"\n",
+        folder.display(),
+        "ab".repeat(32),
+        script.display(),
+    );
+    std::fs::write(folder.join("belljar.toml"), text).unwrap();
+    let mut child = belljar(folder).arg("serve").stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut said = Vec::new();
+    loop {
+        let line = testkit::within("the control plane to be ready", lines.next_line())
+            .await
+            .unwrap()
+            .expect("a line");
+        if let Some(url) = line.strip_prefix("ready: ") {
+            return (child, url.to_owned(), said);
+        }
+        said.push(line);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_start_makes_a_token_and_every_later_one_keeps_it() {
+    let folder = tempdir().unwrap();
+    let (mut child, url, said) = serve(folder.path()).await;
+    let token = said.last().expect("the first token").trim().to_owned();
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("control/admin-token"))
+            .unwrap()
+            .trim(),
+        token
+    );
+    let mut sessions = belljar(folder.path());
+    sessions.args(["user", "list"]).env("BELLJAR_URL", &url);
+    let listed = run(sessions, "").await;
+    assert!(
+        listed.code == 0 && listed.out.contains("admin"),
+        "root finds the token: {listed:?}"
+    );
+
+    let mut second = belljar(folder.path());
+    second.arg("serve");
+    let second = run(second, "").await;
+    assert!(
+        second.code == 1 && second.notes.contains("in use by another process"),
+        "{second:?}"
+    );
+
+    let mut backup = belljar(folder.path());
+    backup
+        .args(["backup", "copy"])
+        .env("BELLJAR_SERVER_LISTEN", url.strip_prefix("http://").unwrap());
+    let backup = run(backup, "").await;
+    assert_eq!(backup.code, 0, "{backup:?}");
+
+    let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let status = testkit::within("the control plane to end", child.wait()).await.unwrap();
+    assert_eq!(status.code(), Some(0));
+
+    let mut restore = belljar(folder.path());
+    restore.args(["restore", "copy"]);
+    let restore = run(restore, "").await;
+    assert_eq!(restore.code, 0, "{restore:?}");
+    let (mut child, url, said) = serve(folder.path()).await;
+    assert!(said.is_empty(), "the token is shown once: {said:?}");
+    let mut me = belljar(folder.path());
+    me.args(["user", "list"])
+        .env("BELLJAR_URL", &url)
+        .env("BELLJAR_TOKEN", &token);
+    assert_eq!(run(me, "").await.code, 0);
+    child.kill().await.unwrap();
+}
