@@ -1,5 +1,7 @@
 //! The tools on a real workspace, with real programs.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails there")]
+
 mod bench;
 mod changes;
 mod demo;
