@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::files::remove_all;
-use crate::outside::{Outside, Patience};
+use crate::outside::{ENDING_WITH_US, Outside, Patience};
 use crate::{BuildError, Progress};
 
 /// Where the packages are in the image.
@@ -31,21 +31,11 @@ pub(crate) fn install(
     }
     let prefix = root.join(PREFIX);
     let modules = prefix.join("lib/node_modules");
-    let mut arguments: Vec<OsString> = ["sh", "-c", "umask 022; exec \"$@\"", "sh", "npm", "install", "--global"]
+    let mut arguments: Vec<OsString> = ENDING_WITH_US
         .into_iter()
-        .chain([
-            "--ignore-scripts",
-            "--omit=dev",
-            "--no-audit",
-            "--no-fund",
-            "--no-update-notifier",
-        ])
-        .chain([
-            "--loglevel=http",
-            "--fetch-retries=3",
-            "--fetch-timeout=60000",
-            "--prefix",
-        ])
+        .chain(["sh", "-c", "umask 022; exec \"$@\"", "sh", "npm"])
+        .chain("install --global --ignore-scripts --omit=dev --no-audit --no-fund --no-update-notifier".split(' '))
+        .chain("--loglevel=http --fetch-retries=3 --fetch-timeout=60000 --prefix".split(' '))
         .map(OsString::from)
         .collect();
     arguments.push(prefix.into());

@@ -103,6 +103,10 @@ pub(crate) struct Outside {
     pub(crate) environment: Vec<(&'static str, std::ffi::OsString)>,
 }
 
+/// Begins a command whose program is killed when the thread that started it ends, however that comes: it would go on
+/// writing into a folder that is nobody's.
+pub(crate) const ENDING_WITH_US: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
+
 const LINES_KEPT: usize = 20;
 const LINE_LENGTH: usize = 300;
 const WATCH: Duration = Duration::from_millis(100);
@@ -351,6 +355,21 @@ mod tests {
         };
         let error = run(&outside, patience).unwrap_err();
         assert!(matches!(error, OutsideError::Late { .. }), "{error}");
+    }
+
+    #[test]
+    fn one_whose_starter_is_gone_ends_too() {
+        let starter = std::thread::spawn(|| {
+            let mut outside = shell("");
+            outside.arguments = ENDING_WITH_US.iter().chain(&["sleep", "600"]).map(Into::into).collect();
+            let (child, _lines) = outside.start().unwrap();
+            let name = format!("/proc/{}/comm", child.id());
+            let is_begun = || std::fs::read_to_string(&name).is_ok_and(|name| name == "sleep\n");
+            testkit::eventually("the program to begin", || is_begun().then_some(()));
+            child
+        });
+        let mut child = starter.join().unwrap();
+        testkit::eventually("the program's end", || child.try_wait().unwrap());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::files::remove_all;
-use crate::outside::{Outside, Patience};
+use crate::outside::{ENDING_WITH_US, Outside, Patience};
 use crate::recipe::{Debian, Variant};
 use crate::{BuildError, Progress};
 
@@ -16,7 +16,7 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 const PATIENCE: Patience = Patience {
     deadline: Duration::from_secs(20 * 60),
-    quiet: Duration::from_secs(180),
+    quiet: Duration::from_secs(90),
     attempts: 3,
 };
 
@@ -36,8 +36,9 @@ pub(crate) fn install(
         Variant::Essential => "essential",
         Variant::Extract => "extract",
     };
-    let mut arguments: Vec<OsString> = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    let mut arguments: Vec<OsString> = ENDING_WITH_US
         .into_iter()
+        .chain(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
         .chain(["sh", "-c", "umask 022; exec \"$@\"", "sh"])
         .chain(["mmdebstrap", "--verbose", "--mode=root", "--format=directory"])
         .map(OsString::from)

@@ -17,6 +17,8 @@ use crate::command::try_run;
 /// The Node that comes from the package registry when the machine's own is too old.
 const NODE_VERSION: &str = "24.21.0";
 const OLDEST_NODE: u32 = 22;
+/// When a registry that gave no Node is asked again.
+const TRY_AGAIN: Duration = Duration::from_secs(30 * 60);
 
 /// Gives the miniature that belongs to this machine's programs, made now unless it is there.
 pub(super) fn make(kept: &Path) -> Result<Miniature, String> {
@@ -110,8 +112,11 @@ fn node(kept: &Path) -> Option<PathBuf> {
     let package = format!("node-linux-{architecture}");
     let place = kept.join(format!("node-{NODE_VERSION}"));
     let program = place.join("node_modules").join(&package).join("bin/node");
-    if node_version(&program).is_none() {
-        // A registry that does not answer must not hold up tests that need no Node: one attempt, and a short one.
+    let failed = kept.join("node-failed");
+    // A registry that does not answer must not hold up tests that need no Node: one attempt for all, and a short one.
+    let tried = std::fs::metadata(&failed).and_then(|file| file.modified());
+    let is_new = tried.is_ok_and(|tried| tried.elapsed().is_ok_and(|since| since < TRY_AGAIN));
+    if node_version(&program).is_none() && !is_new {
         let mut npm = Command::new("npm");
         npm.args([
             "install",
@@ -124,6 +129,7 @@ fn node(kept: &Path) -> Option<PathBuf> {
         npm.arg("--prefix").arg(&place).arg(format!("{package}@{NODE_VERSION}"));
         if let Err(problem) = try_run(Duration::from_secs(120), &mut npm) {
             println!("the miniature has no node: {problem}");
+            let _ = std::fs::write(&failed, problem);
         }
     }
     node_version(&program).map(|_| program)
