@@ -182,9 +182,12 @@ impl Control {
         Err(HousingError::Vanished)
     }
 
-    /// The session's sandbox as it is, if it has one.
+    /// The session's sandbox, awake, if it has one that answers.
     pub(crate) async fn stay(&self, live: &Live) -> Option<Stay> {
-        live.seat.housed.lock().await.as_ref().map(Stay::new)
+        let seat = live.seat.housed.lock().await;
+        let housed = seat.as_ref()?;
+        self.wake(live, housed).await.ok()?;
+        Some(Stay::new(housed))
     }
 
     /// Removes the session's sandbox, if it is this one (or whichever it is); its files stay.

@@ -104,7 +104,14 @@ impl Control {
                 if prompt.delivery == Delivery::Restart {
                     self.seal(&live).await;
                 }
-                let accepted = self.0.store.accept_prompt(asker, prompt.clone()).await?;
+                let accepted = self.0.store.accept_prompt(asker, prompt.clone()).await;
+                if let Some(speaking) = live.speaking() {
+                    let interrupts = |accepted: &Accepted| accepted.interrupted.contains(&speaking.run);
+                    if !accepted.as_ref().is_ok_and(interrupts) {
+                        speaking.unseal(&live);
+                    }
+                }
+                let accepted = accepted?;
                 self.accepted(&live, &mut writing, &accepted, &prompt.message);
                 Ok(accepted)
             }

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use domain::{Epoch, ResultPart, RunId, ToolResult, TurnId};
+use domain::{Epoch, MessageId, ResultPart, RunId, ToolResult, TurnId};
 use lifecycle::Stop;
 use protocol::{Refusal, RefusalCode, TurnReply, TurnRequest};
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -38,12 +38,12 @@ pub(crate) struct Speaking {
 /// What a model has said so far.
 #[derive(Debug, Default)]
 struct Said {
-    /// The claim; none before it is claimed.
-    turn: Option<TurnId>,
+    /// The claim, and the message that is written; none before it is claimed.
+    opened: Option<(TurnId, MessageId)>,
     text: String,
     thinking: String,
-    /// Nothing is added any more.
-    sealed: bool,
+    /// So many bytes of both were shown when it was sealed: nothing is shown any more.
+    sealed: Option<(usize, usize)>,
 }
 
 impl Speaking {
@@ -63,9 +63,22 @@ impl Speaking {
     /// Ends what is shown, and gives what was said, for keeping.
     pub(crate) fn seal(&self) -> Option<(TurnId, String, String)> {
         let mut said = lock(&self.said);
-        said.sealed = true;
-        let turn = said.turn?;
-        Some((turn, said.text.clone(), said.thinking.clone()))
+        let shown = (said.text.len(), said.thinking.len());
+        let (text, thinking) = *said.sealed.get_or_insert(shown);
+        let (turn, _) = said.opened?;
+        Some((turn, said.text[..text].to_owned(), said.thinking[..thinking].to_owned()))
+    }
+
+    /// Shows on, from where it was sealed.
+    pub(crate) fn unseal(&self, live: &Live) {
+        let mut said = lock(&self.said);
+        let Some((text, thinking)) = said.sealed.take() else {
+            return;
+        };
+        if let Some((_, message)) = said.opened {
+            live.feed.thinking(message, &said.thinking[thinking..]);
+            live.feed.text(message, &said.text[text..]);
+        }
     }
 }
 

@@ -190,7 +190,7 @@ impl Control {
             .await;
         match begun {
             Ok(Begun::Yours { id, events }) => {
-                lock(&speaking.said).turn = Some(id);
+                lock(&speaking.said).opened = Some((id, opens));
                 writing.joining = 0;
                 live.note(&mut writing, events);
                 Ok(Ok(Asked::Claimed(Claim {

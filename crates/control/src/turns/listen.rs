@@ -137,16 +137,16 @@ impl Speaking {
     fn say(&self, live: &Live, message: MessageId, words: &str) {
         // Shown under the lock, so that nothing is shown after the seal.
         let mut said = lock(&self.said);
-        if !said.sealed {
-            said.text.push_str(words);
+        said.text.push_str(words);
+        if said.sealed.is_none() {
             live.feed.text(message, words);
         }
     }
 
     fn think(&self, live: &Live, message: MessageId, words: &str) {
         let mut said = lock(&self.said);
-        if !said.sealed {
-            said.thinking.push_str(words);
+        said.thinking.push_str(words);
+        if said.sealed.is_none() {
             live.feed.thinking(message, words);
         }
     }

@@ -121,6 +121,9 @@ impl Feed {
 
     /// Adds words to the open message's text. Nothing happens if another message is open by now.
     pub(crate) fn text(&self, message: MessageId, words: &str) {
+        if words.is_empty() {
+            return;
+        }
         let mut state = self.state();
         let Some(open) = state.open.as_mut().filter(|open| open.message == message) else {
             return;
@@ -136,6 +139,9 @@ impl Feed {
 
     /// Adds words to the open message's thinking.
     pub(crate) fn thinking(&self, message: MessageId, words: &str) {
+        if words.is_empty() {
+            return;
+        }
         let mut state = self.state();
         let Some(open) = state.open.as_mut().filter(|open| open.message == message) else {
             return;

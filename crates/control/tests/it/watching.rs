@@ -106,6 +106,32 @@ async fn a_long_text_is_seen_whole_by_those_who_come_and_go() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_prompt_takes_no_words_from_the_answer_under_way() {
+    let world = Arc::new(World::new(Differs::default()).await);
+    let text = "word ".repeat(20_000);
+    world.models.next(Answer::Say(Speech::text(&text)));
+    let mut prompt = control::NewPrompt::words(world.target(), domain::Door::Webhook, "go");
+    prompt.request_key = Some("delivery".to_owned());
+    let accepted = world.control.prompt(world.asker, prompt.clone()).await.unwrap();
+    let tasks = lifecycle::Tasks::new();
+    let watching = tasks.spawn(watcher(Arc::clone(&world), accepted.session, usize::MAX));
+    prompt.target = store::Target::Session(accepted.session);
+    while !watching.is_finished() {
+        assert!(
+            world
+                .control
+                .prompt(world.asker, prompt.clone())
+                .await
+                .unwrap()
+                .repeated
+        );
+    }
+    let seen = within("the watcher", watching).await.unwrap();
+    seen.assert_whole();
+    assert_eq!(seen.text, text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_comes_late_and_to_another_process_sees_the_same() {
     let mut world = World::new(Differs::default()).await;
     world.will_call(&[("a", "one"), ("b", "two")]);
