@@ -115,7 +115,7 @@ impl Store {
             .test_before_acquire(false)
             .idle_timeout(None)
             .max_lifetime(None)
-            .connect_with(options.read_only(true).pragma("cache_size", "-16000"))
+            .connect_with(options.read_only(true))
             .await
             .map_err(failed)?;
         let (jobs, queue) = mpsc::channel(QUEUE);
@@ -201,6 +201,8 @@ pub(crate) fn options(path: &Path) -> SqliteConnectOptions {
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(10))
         .statement_cache_capacity(512)
+        .row_buffer_size(1_000)
+        .pragma("cache_size", "-16000")
         .disable_statement_logging()
 }
 
