@@ -79,14 +79,20 @@ pub(crate) fn load(named: Option<&Path>) -> Result<Loaded, ConfigError> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
     let checked = settings::check(raw::Raw::of(&text, &environment));
-    let settings = checked.settings.map_err(|mistakes| ConfigError::Mistakes {
+    let mut settings = checked.settings.map_err(|mistakes| ConfigError::Mistakes {
         file: file
             .as_ref()
             .map_or_else(|| "the configuration".to_owned(), |path| path.display().to_string()),
         mistakes,
     })?;
+    let file = file.map(|path| std::path::absolute(&path).unwrap_or(path));
+    if let Some(folder) = file.as_deref().and_then(Path::parent) {
+        for script in settings.models.values_mut().filter_map(|model| model.script.as_mut()) {
+            *script = folder.join(&*script);
+        }
+    }
     Ok(Loaded {
-        file: file.map(|path| std::path::absolute(&path).unwrap_or(path)),
+        file,
         settings,
         warnings: checked.warnings,
     })

@@ -197,9 +197,8 @@ impl Part {
 
 /// Keeps a second `belljar up` away.
 fn lock(settings: &Settings) -> anyhow::Result<File> {
-    let run = &settings.sandbox.run;
-    make_folder(run, 0o711)?;
-    let path = run.join("up.lock");
+    make_folder(&settings.server.data, 0o755)?;
+    let path = settings.server.data.join("up.lock");
     let file = File::options()
         .create(true)
         .append(true)
@@ -224,7 +223,6 @@ fn prepare(settings: &Settings) -> anyhow::Result<SystemUser> {
         Some(user) => user,
         None => make_user(name, &settings.server.data)?,
     };
-    make_folder(&settings.server.data, 0o755)?;
     let own = serve::folder(settings);
     make_folder(&own, 0o700)?;
     // And what is in it: a store that root restored is the control plane's all the same.

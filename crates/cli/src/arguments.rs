@@ -189,6 +189,11 @@ pub enum UserCommand {
         #[arg(long)]
         admin: bool,
     },
+    /// Remove a user. Their tokens open nothing from then on; their sessions stay.
+    Rm {
+        /// The user's id.
+        user: String,
+    },
 }
 
 /// What can be done about tokens.

@@ -74,6 +74,11 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
             let answer: Value = client.post("/users", &json!({ "name": name, "admin": admin })).await?;
             say(json, &answer, answer["id"].as_str().unwrap_or_default())?;
         }
+        ClientCommand::User(UserCommand::Rm { user }) => {
+            let request = client.request(reqwest::Method::DELETE, &format!("/users/{}", encoded(&user)));
+            let answer: Value = client.json(request).await?;
+            say(json, &answer, "removed")?;
+        }
         ClientCommand::Token(command) => lists::tokens(client, command, json).await?,
     }
     Ok(Outcome::Done)

@@ -131,7 +131,10 @@ impl Metrics {
 /// Counts every answer.
 pub(crate) async fn count(State(doors): State<Doors>, request: Request, next: Next) -> Response {
     let began = Instant::now();
+    // The path only: a query may hold what somebody should not have put there.
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let response = next.run(request).await;
+    tracing::debug!(%method, path, status = response.status().as_u16(), milliseconds = began.elapsed().as_millis(), "answered");
     doors.metrics.answered(response.status().as_u16(), began.elapsed());
     response
 }

@@ -20,10 +20,15 @@ fn page_length(asked: Option<u32>) -> u32 {
     asked.unwrap_or(50).clamp(1, LONGEST_PAGE)
 }
 
-/// A value that is written as one word, as that word.
+/// A value that is written as one word, or by its `state`, as that word.
 fn word(value: &impl serde::Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
+        Ok(serde_json::Value::Object(members)) => members
+            .get("state")
+            .and_then(serde_json::Value::as_str)
+            .unwrap_or_default()
+            .to_owned(),
         _ => String::new(),
     }
 }

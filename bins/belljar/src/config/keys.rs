@@ -49,6 +49,8 @@ pub(crate) enum Kind {
     Listen,
     /// A path that begins with `/`.
     Path,
+    /// A path, from the folder of the configuration where it does not begin with `/`.
+    File,
     /// `env:NAME` or `file:/path`: where a secret is, never the secret.
     Reference,
     /// A table of names and texts.
@@ -73,6 +75,7 @@ impl Kind {
             Self::Flag => "true or false".into(),
             Self::Listen => "an address and a port, such as \"127.0.0.1:7717\"".into(),
             Self::Path => "a path that begins with /".into(),
+            Self::File => "a path, from this file's folder where it does not begin with /".into(),
             Self::Reference => "a reference, \"env:NAME\" or \"file:/path\"".into(),
             Self::Texts => "a table of texts, such as { \"x-team\" = \"data\" }".into(),
             Self::Names => "a list of names, such as [\"small\", \"local\"]".into(),
@@ -293,7 +296,7 @@ pub(crate) const SECTIONS: &[Section] = &[
             ),
             unset(
                 "script",
-                Kind::Path,
+                Kind::File,
                 "\"/etc/belljar/demo.yaml\"",
                 "The file that a `scripted` model plays.",
             ),

@@ -109,8 +109,9 @@ impl Reader {
     }
 
     pub(crate) fn path(&mut self, path: &str) -> Option<PathBuf> {
-        self.value(path, |_, value| match value {
+        self.value(path, |kind, value| match value {
             Value::Text(text) if text.starts_with('/') => Some(PathBuf::from(text)),
+            Value::Text(text) if kind == Kind::File && !text.is_empty() => Some(PathBuf::from(text)),
             _ => None,
         })
     }

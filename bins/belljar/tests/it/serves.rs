@@ -14,10 +14,9 @@ async fn serve(folder: &Path) -> (Child, String, Vec<String>) {
     let script = folder.join("script.yaml");
     std::fs::write(&script, "steps:\n  - text: hello\n").unwrap();
     let text = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\ndata = \"{0}\"\nuser = \"root\"\n[sandbox]\nimage = \"{1}\"\nrun = \"{0}/run\"\n[models.m]\nprovider = \"scripted\"\nscript = \"{2}\"\n",
+        "[server]\nlisten = \"127.0.0.1:0\"\ndata = \"{0}\"\nuser = \"root\"\n[sandbox]\nimage = \"{1}\"\nrun = \"{0}/run\"\n[models.m]\nprovider = \"scripted\"\nscript = \"script.yaml\"\n",
         folder.display(),
         "ab".repeat(32),
-        script.display(),
     );
     std::fs::write(folder.join("belljar.toml"), text).unwrap();
     let mut child = belljar(folder).arg("serve").stdout(Stdio::piped()).spawn().unwrap();

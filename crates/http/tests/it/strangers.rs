@@ -116,6 +116,7 @@ async fn threat_066_what_is_anothers_does_not_exist() {
     let token = tokens["tokens"][0]["id"].as_str().unwrap();
     let sandboxes: Value = world.get("/api/v1/sandboxes", &world.admin).await.json().await.unwrap();
     let sandbox = sandboxes["sandboxes"][0]["id"].as_str().unwrap();
+    assert_eq!(sandboxes["sandboxes"][0]["state"], "running");
 
     for (method, described) in operations() {
         let path = described
