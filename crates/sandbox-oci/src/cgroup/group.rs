@@ -1,6 +1,6 @@
 //! The groups of one sandbox.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -57,9 +57,11 @@ impl Group {
 
     /// Kills every process, frozen or not, and removes the groups.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        let mut killed = Vec::new();
+        let mut killed = BTreeMap::new();
         until("every process is gone", || {
-            killed.extend(self.kill()?);
+            for process in self.kill()? {
+                killed.entry(process.identity.pid).or_insert(process);
+            }
             let mut gone = true;
             for folder in &self.every {
                 match remove_tree(folder) {
@@ -71,7 +73,7 @@ impl Group {
             }
             Ok(gone)
         })?;
-        for process in killed {
+        for process in killed.into_values() {
             process.ends_within(PATIENCE);
             process.bury();
         }

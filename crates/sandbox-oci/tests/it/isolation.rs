@@ -83,14 +83,8 @@ async fn root_inside_is_nobody_outside() {
         "unshare --user true",
         "nsenter -t 1 -n true",
     ] {
-        let (said, code) = one
-            .attempt(
-                ROOT,
-                &format!("({attempt}) 2>&1 | head -c 200; exit ${{PIPESTATUS[0]}}"),
-            )
-            .await;
-        let (_, plain) = one.attempt(ROOT, &format!("{attempt} 2>/dev/null")).await;
-        assert_ne!(plain, 0, "{attempt} worked: {said} {code}");
+        let (said, code) = one.attempt(ROOT, &format!("({attempt}) 2>&1")).await;
+        assert_ne!(code, 0, "{attempt} worked: {said}");
     }
     one.destroy().await;
     two.destroy().await;

@@ -99,6 +99,10 @@ def datagram(family, address, port):
         sender.recv(10)
 attempt("quic", lambda: datagram(socket.AF_INET, "203.0.113.9", 443))
 attempt("quic6", lambda: datagram(socket.AF_INET6, "2001:db8::9", 443))
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+own.bind(("0.0.0.0", 4433))
+attempt("own", lambda: datagram(socket.AF_INET, "203.0.113.9", 4433))
 attempt("ntp", lambda: datagram(socket.AF_INET, "203.0.113.9", 123))
 attempt("ping", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_ICMP))
 attempt("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
@@ -115,7 +119,8 @@ attempt("vsock", lambda: socket.socket(40, socket.SOCK_STREAM))
                 "{name} as {uid}:\n{said}"
             );
         };
-        for name in ["quic", "quic6", "ntp"] {
+        // Not even where somebody inside listens on that port.
+        for name in ["quic", "quic6", "ntp", "own"] {
             refused(name, &["ECONNREFUSED"]);
         }
         for name in ["raw", "raw6", "packet", "vsock"] {
