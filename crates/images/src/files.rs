@@ -6,6 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::BuildError;
+use crate::copies;
 use crate::recipe::{User, Wanted};
 
 /// Removes a folder with all that is in it, if it is there.
@@ -29,6 +30,11 @@ pub(crate) fn finish(wanted: &Wanted, root: &Path) -> Result<(), BuildError> {
     }
     for (path, text) in &wanted.files {
         write(&place(&root, path)?, text)?;
+    }
+    for (path, from) in &wanted.copies {
+        let path = place(&root, path)?;
+        remove(&path)?;
+        copies::copy(from, &path)?;
     }
     for (path, target) in &wanted.links {
         let path = place(&root, path)?;

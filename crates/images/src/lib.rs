@@ -14,6 +14,7 @@
 //! - [`Progress`]: what to show while it takes its minutes
 
 mod build;
+mod copies;
 mod error;
 mod files;
 mod layer;

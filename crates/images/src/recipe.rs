@@ -6,6 +6,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
+use crate::copies;
+
 /// Raised when an unchanged recipe gives another image than before.
 const EDITION: u32 = 1;
 const FILE: &str = "image.toml";
@@ -36,6 +38,8 @@ pub(crate) struct Wanted {
     pub(crate) folders: BTreeMap<PathBuf, Folder>,
     #[serde(default)]
     pub(crate) files: BTreeMap<PathBuf, String>,
+    #[serde(default)]
+    pub(crate) copies: BTreeMap<PathBuf, PathBuf>,
     #[serde(default)]
     pub(crate) links: BTreeMap<PathBuf, PathBuf>,
     #[serde(default)]
@@ -120,6 +124,15 @@ pub enum RecipeError {
         #[source]
         source: std::io::Error,
     },
+    /// A file or folder that it copies cannot be read.
+    #[error("{path}, which the recipe copies, cannot be read")]
+    Copy {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
     /// The file is not what a recipe looks like.
     #[error("the recipe {path} is not understood")]
     Parse {
@@ -152,7 +165,12 @@ impl Recipe {
         })?;
         let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        Self::parse(name, &text, &path)
+        let mut recipe = Self::parse(name, &text, &path)?;
+        for from in recipe.wanted.copies.values_mut() {
+            *from = folder.join(&*from);
+        }
+        recipe.key = copies::key(&recipe.key, &recipe.wanted.copies)?;
+        Ok(recipe)
     }
 
     fn parse(name: &str, text: &str, path: &Path) -> Result<Self, RecipeError> {
@@ -279,7 +297,12 @@ impl Wanted {
                 )
             });
         }
-        let places = self.folders.keys().chain(self.files.keys()).chain(self.links.keys());
+        let places = self
+            .folders
+            .keys()
+            .chain(self.files.keys())
+            .chain(self.copies.keys())
+            .chain(self.links.keys());
         for path in places.chain(&self.remove).chain([&self.user.folder]) {
             hold(is_place(path), &|| {
                 format!("{} should be a full path without ..", path.display())

@@ -138,7 +138,7 @@ fn spec(name: &str, root: &Path, arguments: &[&str]) -> Value {
             "noNewPrivileges": true,
         },
         "mounts": [
-            { "destination": "/proc", "type": "proc", "source": "proc" },
+            { "destination": "/proc", "type": "proc", "source": "proc", "options": ["hidepid=invisible", "gid=0"] },
             { "destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755", "size=64k"] },
         ],
         "linux": {

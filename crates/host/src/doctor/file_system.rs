@@ -8,8 +8,8 @@ use std::path::Path;
 
 use rustix::fs::CWD;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_string,
-    fsmount, fsopen, move_mount, open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 use sys::mount::{Attributes, set_attributes};
 use sys::namespace::{Mapping, user_namespace};
@@ -130,6 +130,7 @@ fn join(lower: &Path, session: &Path, at: &Path) -> io::Result<()> {
     fsconfig_set_string(&context, "lowerdir", lower)?;
     fsconfig_set_string(&context, "upperdir", session.join("upper"))?;
     fsconfig_set_string(&context, "workdir", session.join("work"))?;
+    fsconfig_set_flag(&context, "volatile")?;
     fsconfig_create(&context)?;
     attach(
         &fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?,

@@ -52,6 +52,7 @@ const PROMISES: &[(&str, &str)] = &[
     (LANGUAGE_SERVER, "Content-Length:"),
     (CHART, "89504e47"),
     ("stat -c %U /workspace", "agent"),
+    ("head -n 1 /skills/*/SKILL.md | grep -e ---", "---"),
 ];
 
 const LANGUAGE_SERVER: &str = r#"

@@ -31,6 +31,9 @@ const TINY: &str = r#"
     [files]
     "/etc/motd" = "hello\n"
 
+    [copies]
+    "/skills" = "../skills"
+
     [links]
     "/bin" = "usr/bin"
     "/usr/bin/cat" = "busybox"
@@ -55,7 +58,11 @@ impl Workshop {
 
     fn recipe(&self, text: &str) -> Recipe {
         let folder = self.folder.path().join("tiny");
-        std::fs::create_dir_all(&folder).unwrap();
+        let skill = self.folder.path().join("skills/greet");
+        for folder in [&folder, &skill] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        std::fs::write(skill.join("SKILL.md"), "say hello").unwrap();
         std::fs::write(folder.join("image.toml"), text).unwrap();
         Recipe::read(&folder).unwrap()
     }

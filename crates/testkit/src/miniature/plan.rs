@@ -161,6 +161,7 @@ impl Plan {
         }
         plan.python(&mut linked)?;
         plan.git(&mut linked)?;
+        plan.skills()?;
         for library in libraries(&linked)? {
             plan.0.insert(inside(&library), Entry::Copy(library));
         }
@@ -247,6 +248,22 @@ impl Plan {
             linked.push(transport.into());
         }
         self.copy_folder(Path::new("/usr/share/git-core/templates"), &|_| false, linked)
+    }
+
+    /// The skills that ship with the project, as the base image has them.
+    fn skills(&mut self) -> Result<(), String> {
+        let skills = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../skills");
+        let mut copied = Self::default();
+        copied.copy_folder(&skills, &|_| false, &mut Vec::new())?;
+        for entry in copied.0.into_values() {
+            if let Entry::Copy(from) = &entry {
+                let place = from
+                    .strip_prefix(&skills)
+                    .map_err(|error| format!("place {}: {error}", from.display()))?;
+                self.0.insert(Path::new("skills").join(place), entry);
+            }
+        }
+        Ok(())
     }
 
     /// Copies a folder of this machine to the same place; notes shared objects in it as things that need libraries.
