@@ -26,7 +26,7 @@ const PLACES: [&str; 2] = ["belljar.toml", "/etc/belljar/belljar.toml"];
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read the configuration {}", path.display())]
+    #[error("cannot read the configuration {}{}", path.display(), hint(source))]
     Read {
         path: PathBuf,
         #[source]
@@ -119,6 +119,16 @@ pub(crate) fn resolve(key: &str, reference: &Reference) -> Result<Secret, Config
         return Err(ConfigError::EmptySecret { key: key.to_owned() });
     }
     Ok(Secret::new(text))
+}
+
+/// What to do where a file is there and closed.
+fn hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            " (the user that Belljar runs as must be able to read it: /etc/belljar is the place for it)"
+        }
+        _ => "",
+    }
 }
 
 fn listed(file: &str, mistakes: &[Mistake]) -> String {

@@ -104,7 +104,9 @@ impl Part {
     /// Starts the process and waits until it says that it is ready.
     async fn start(&mut self) -> anyhow::Result<()> {
         let program = std::env::current_exe().context("cannot find this program's own file")?;
-        let mut command = Command::new(&program);
+        // By this way whoever it runs as need not be able to reach the folder where the program is.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0(&program);
         command
             .args(&self.arguments)
             .env_clear()

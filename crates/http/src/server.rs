@@ -12,6 +12,9 @@ use lifecycle::Tasks;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+/// How long the other side may take to acknowledge what it was sent, in milliseconds.
+const ACKNOWLEDGES: u32 = 60_000;
+
 /// What the server accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -68,6 +71,8 @@ async fn accept(
     let (stream, _) = listener.accept().await?;
     // Only speed is lost where this fails.
     let _ = stream.set_nodelay(true);
+    // Whoever is gone without a word is noticed when a keep-alive is not acknowledged, and frees their place.
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, ACKNOWLEDGES);
     Ok((stream, place))
 }
 

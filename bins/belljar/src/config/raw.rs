@@ -71,8 +71,8 @@ pub(crate) struct Raw {
 /// Variables that begin with `BELLJAR_` and are not keys.
 const OTHER_VARIABLES: &[&str] = &["BELLJAR_CONFIG", "BELLJAR_URL", "BELLJAR_TOKEN"];
 
-/// How variables begin that are for Belljar's own tests.
-const TESTS: &str = "BELLJAR_TEST_";
+/// How variables begin that are for Belljar's own scripts.
+const SCRIPTS: [&str; 3] = ["BELLJAR_TEST_", "BELLJAR_DEMO_", "BELLJAR_BENCH_"];
 
 impl Raw {
     /// Takes a file's text and the environment's variables. `renamed` is what has a new name.
@@ -157,7 +157,7 @@ impl Raw {
     /// `BELLJAR_SERVER_LISTEN` stands for `server.listen`. Keys of models are not for the environment: a model's name may be anything.
     fn take_environment(&mut self, environment: &[(String, String)]) {
         for (name, value) in environment.iter().filter(|(name, _)| name.starts_with("BELLJAR_")) {
-            if OTHER_VARIABLES.contains(&name.as_str()) || name.starts_with(TESTS) {
+            if OTHER_VARIABLES.contains(&name.as_str()) || SCRIPTS.iter().any(|start| name.starts_with(start)) {
                 continue;
             }
             let place = Place::Environment(name.clone());
