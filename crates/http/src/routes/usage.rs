@@ -49,7 +49,7 @@ pub(crate) struct GetUsage {
 /// A sum.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Sum {
-    /// The session's, user's, day's or model's name.
+    /// The session's or user's id, the day (`2026-05-01`), or the model's name.
     name: String,
     /// Calls of models.
     calls: i64,
@@ -66,6 +66,13 @@ pub(crate) struct Sum {
 pub(crate) struct Sums {
     /// By name.
     sums: Vec<Sum>,
+}
+
+/// A day that is counted from 1970-01-01, as people write it.
+fn date(day: &str) -> String {
+    let seconds = day.parse::<i64>().ok().and_then(|day| day.checked_mul(86_400));
+    let moment = seconds.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+    moment.map_or_else(|| day.to_owned(), |moment| moment.strftime("%Y-%m-%d").to_string())
 }
 
 /// What was spent.
@@ -89,7 +96,11 @@ pub(crate) async fn get_usage(
     };
     let sums = doors.control.usage(caller.asker(), filter, by).await?;
     let sums = sums.into_iter().map(|sum| Sum {
-        name: sum.name,
+        name: if matches!(by, By::Day) {
+            date(&sum.name)
+        } else {
+            sum.name
+        },
         calls: sum.calls,
         estimated: sum.estimated,
         usage: sum.usage,
