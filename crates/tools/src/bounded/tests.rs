@@ -98,6 +98,15 @@ fn no_more_is_kept_than_a_disk_can_bear() {
     let piece = vec![b'y'; 1024 * 1024];
     (0..70).for_each(|_| drop(collector.push(&piece)));
     let collected = collector.finish();
-    assert!(collected.text.contains("its beginning is in /workspace/.belljar/x: only its first"), "{}", collected.text);
-    assert_eq!(std::fs::metadata(folder.path().join(".belljar/x")).unwrap().len(), MAX_KEPT);
+    assert!(
+        collected
+            .text
+            .contains("its beginning is in /workspace/.belljar/x: only its first"),
+        "{}",
+        collected.text
+    );
+    assert_eq!(
+        std::fs::metadata(folder.path().join(".belljar/x")).unwrap().len(),
+        MAX_KEPT
+    );
 }

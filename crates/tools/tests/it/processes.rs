@@ -105,6 +105,9 @@ async fn what_a_call_started_dies_when_the_hands_die() {
         ])
         .current_dir(bench.at(""))
         .stdin(Stdio::piped())
+        // Whoever survives must not hold the test's own output open.
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let pid = |name: &str| {
