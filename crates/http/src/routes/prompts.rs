@@ -124,7 +124,7 @@ pub(crate) async fn cancel(
     caller: Caller,
     Id(session): Id<SessionId>,
 ) -> Result<Json<Cancelled>, ApiError> {
-    let reason = format!("cancelled by {}", caller.0.user.name);
+    let reason = format!("stopped by {}", caller.0.user.name);
     let ended = doors.control.cancel(caller.asker(), session, &reason).await?;
     Ok(Json(Cancelled {
         cancelled: ended.is_some(),
