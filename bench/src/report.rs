@@ -35,7 +35,13 @@ pub(crate) struct Measure {
 impl Measure {
     /// A single figure.
     pub(crate) fn value(id: &'static str, what: impl Into<String>, unit: &'static str, value: f64) -> Self {
-        Self { id, what: what.into(), unit, value: Some(value), ..Self::default() }
+        Self {
+            id,
+            what: what.into(),
+            unit,
+            value: Some(value),
+            ..Self::default()
+        }
     }
 
     /// Many times, in milliseconds.
@@ -76,6 +82,11 @@ impl Measure {
         self
     }
 
+    /// Which measure it is.
+    pub(crate) fn id(&self) -> &'static str {
+        self.id
+    }
+
     fn main(&self) -> Option<f64> {
         self.value.or(self.p50)
     }
@@ -84,7 +95,10 @@ impl Measure {
 /// Prints the table.
 pub(crate) fn print(measures: &[Measure]) {
     let figure = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), short);
-    println!("{:<4} {:<58} {:>9} {:>9} {:>9} {:<8} {:>8}  {:<14} peer", "id", "what", "p50/value", "p95", "p99", "unit", "n", "target");
+    println!(
+        "{:<4} {:<58} {:>9} {:>9} {:>9} {:<8} {:>8}  {:<14} peer",
+        "id", "what", "p50/value", "p95", "p99", "unit", "n", "target"
+    );
     for measure in measures {
         let mark = match measure.ok {
             Some(true) => " ok",

@@ -2,11 +2,21 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 /// How often something is done before it counts.
 pub(crate) const WARM_UPS: usize = 5;
 
+/// How often something is done: as said, or a tenth of it where BELLJAR_BENCH_QUICK is set.
+pub(crate) fn scaled(count: usize) -> usize {
+    match std::env::var_os("BELLJAR_BENCH_QUICK") {
+        Some(_) => (count / 10).max(5),
+        None => count,
+    }
+}
+
 /// Many times of one thing, in milliseconds.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Sample(Vec<f64>);
 
 impl Sample {
@@ -29,6 +39,16 @@ impl Sample {
         self.0.push(time.as_secs_f64() * 1_000.0);
     }
 
+    /// All of another's times too.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
+    /// The same, each shorter by so many milliseconds.
+    pub(crate) fn less(&self, milliseconds: f64) -> Self {
+        Self(self.0.iter().map(|time| time - milliseconds).collect())
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
@@ -38,7 +58,12 @@ impl Sample {
     pub(crate) fn at(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a rank")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            clippy::cast_precision_loss,
+            reason = "a rank"
+        )]
         let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
         sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
     }

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::run;
 use crate::sample::Sample;
+use crate::sandboxes::COMMAND;
 
 const IMAGE: &str = "bench:latest";
 const CONTAINER: &str = "bench-running";
@@ -60,19 +61,31 @@ impl Docker {
 
     fn command(&self) -> Command {
         let mut command = Command::new("docker");
-        command.arg("--host").arg(format!("unix://{}", self.folder.path().join("docker.sock").display()));
+        command
+            .arg("--host")
+            .arg(format!("unix://{}", self.folder.path().join("docker.sock").display()));
         command.stdin(Stdio::null());
         command
     }
 
-    /// `docker run --rm … true`.
+    /// `docker run --rm` of a program that ends at once.
     pub(crate) fn time_run(&self, count: usize) -> anyhow::Result<Sample> {
-        Sample::of(count, || run(self.command().args(["run", "--rm", "--network=none", IMAGE, "/bin/true"])).map(drop))
+        Sample::of(count, || {
+            run(self
+                .command()
+                .args(["run", "--rm", "--network=none", IMAGE])
+                .args(COMMAND))
+            .map(drop)
+        })
     }
 
-    /// `docker exec … true` in a container that runs.
+    /// `docker exec` in a container that runs.
     pub(crate) fn time_exec(&self, count: usize) -> anyhow::Result<Sample> {
-        self.with_running(|| Sample::of(count, || run(self.command().args(["exec", CONTAINER, "/bin/true"])).map(drop)))
+        self.with_running(|| {
+            Sample::of(count, || {
+                run(self.command().args(["exec", CONTAINER]).args(COMMAND)).map(drop)
+            })
+        })
     }
 
     /// `docker pause` and `docker unpause`, apart.
@@ -92,7 +105,16 @@ impl Docker {
     }
 
     fn with_running<T>(&self, action: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let start = ["run", "--detach", "--network=none", "--name", CONTAINER, IMAGE, "/bin/sleep", "100000"];
+        let start = [
+            "run",
+            "--detach",
+            "--network=none",
+            "--name",
+            CONTAINER,
+            IMAGE,
+            "/bin/sleep",
+            "100000",
+        ];
         run(self.command().args(start))?;
         let result = action();
         run(self.command().args(["rm", "--force", CONTAINER]))?;

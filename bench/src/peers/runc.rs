@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::run;
 use crate::sample::Sample;
+use crate::sandboxes::COMMAND;
 
 /// A bundle for an OCI runtime, with that runtime's own default configuration.
 pub(crate) struct Runtime {
@@ -20,8 +21,14 @@ pub(crate) struct Runtime {
 impl Runtime {
     /// Prepares a bundle; `program` is `runc` or `crun`.
     pub(crate) fn new(program: &'static str, rootfs: &Path) -> anyhow::Result<Self> {
-        let folder = tempfile::Builder::new().prefix("bench-runtime").tempdir_in("/var/tmp")?;
-        let runtime = Self { program, rootfs: rootfs.to_owned(), folder };
+        let folder = tempfile::Builder::new()
+            .prefix("bench-runtime")
+            .tempdir_in("/var/tmp")?;
+        let runtime = Self {
+            program,
+            rootfs: rootfs.to_owned(),
+            folder,
+        };
         run(Command::new(program).arg("spec").current_dir(runtime.folder.path()))
             .with_context(|| format!("{program} made no configuration: apt-get install {program}"))?;
         Ok(runtime)
@@ -39,21 +46,26 @@ impl Runtime {
 
     fn command(&self) -> Command {
         let mut command = Command::new(self.program);
-        command.arg("--root").arg(self.folder.path().join("state")).current_dir(self.folder.path());
+        command
+            .arg("--root")
+            .arg(self.folder.path().join("state"))
+            .current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
 
     /// `run` of a program that ends at once.
     pub(crate) fn time_run(&self, count: usize) -> anyhow::Result<Sample> {
-        self.configure(&["/bin/true"])?;
+        self.configure(&COMMAND)?;
         Sample::of(count, || run(self.command().args(["run", "bench"])).map(drop))
     }
 
     /// `exec` in a container that runs.
     pub(crate) fn time_exec(&self, count: usize) -> anyhow::Result<Sample> {
         self.start("bench-exec")?;
-        let sample = Sample::of(count, || run(self.command().args(["exec", "bench-exec", "/bin/true"])).map(drop));
+        let sample = Sample::of(count, || {
+            run(self.command().args(["exec", "bench-exec"]).args(COMMAND)).map(drop)
+        });
         run(self.command().args(["delete", "--force", "bench-exec"]))?;
         sample
     }
@@ -80,7 +92,10 @@ impl Runtime {
 pub(crate) fn time_bubblewrap(rootfs: &Path, count: usize) -> anyhow::Result<Sample> {
     Sample::of(count, || {
         let mut command = Command::new("bwrap");
-        command.args(["--unshare-all", "--die-with-parent", "--bind"]).arg(rootfs).args(["/", "/bin/true"]);
+        command
+            .args(["--unshare-all", "--die-with-parent", "--bind"])
+            .arg(rootfs)
+            .args(["/", "/bin/true"]);
         run(&mut command).map(drop)
     })
 }

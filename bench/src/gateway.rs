@@ -1,0 +1,202 @@
+//! G: the gateway, from a sandbox's turn to its reply, with budgets, audit and token checks on and a store that syncs every write.
+
+mod caps;
+mod histories;
+mod watchers;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use bytes::Bytes;
+use futures::future::{join_all, try_join_all};
+use hyper::Method;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::inside::{Seat, Seats, World};
+use crate::installation::Programs;
+use crate::models::Say;
+use crate::report::Measure;
+use crate::sample::{Sample, WARM_UPS, scaled};
+use crate::selection::Selection;
+
+/// Turns of a run: its history has 1 to 39 messages then, 20 in the middle.
+const TURNS: u32 = 20;
+
+/// Runs at the same time: as many as a control plane works on.
+const RUNS: usize = 64;
+
+/// Where the generator and the model are, and where Belljar is.
+const CORES: (usize, usize) = (0, 1);
+
+/// Every cap there is, none of which is reached.
+const CAPS: &str = "[budget]\nrun = 100.00\nsession = 100.00\nuser = 10000.00\nday = 10000.00\n";
+
+/// Measures what of G is wanted.
+pub(crate) fn measure(programs: &Programs, wanted: &Selection, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+    if wanted.any(&["G1", "G2"]) {
+        let (programs, one, two) = (programs.clone(), wanted.has("G1"), wanted.has("G2"));
+        let measured = std::thread::spawn(move || pinned(|| speed(&programs, one, two)));
+        found.extend(measured.join().unwrap_or_else(|_| bail!("the generator broke down"))?);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if wanted.has("G3") {
+        runtime.block_on(histories::measure(programs, found))?;
+    }
+    if wanted.has("G7") {
+        runtime.block_on(caps::measure(programs, found))?;
+    }
+    if wanted.has("G8") {
+        runtime.block_on(watchers::measure(programs, found))?;
+    }
+    Ok(())
+}
+
+/// Runs on the generator's core, and all that it starts with it.
+fn pinned<T, F: Future<Output = anyhow::Result<T>>>(work: impl FnOnce() -> F) -> anyhow::Result<T> {
+    let mut core = CpuSet::new();
+    core.set(CORES.0);
+    sched_setaffinity(None, &core).context("the generator could not be given a core of its own")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(work())
+}
+
+async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<Vec<Measure>> {
+    let mut found = Vec::new();
+    let more = format!("[run]\nsteps = {TURNS}\n\n{CAPS}");
+    let (world, mut seats) = World::start(programs, always_call, Some(CORES.1), &more).await?;
+    // The first requests of a process are no measure.
+    at_once(&world, &mut seats, 4).await?;
+    if added {
+        let through = at_a_rate(&world, &mut seats).await?;
+        let direct = directly(&world).await?;
+        found.push(
+            Measure::times(
+                "G1",
+                "added to a model call, 100 requests/s, history of 20",
+                &through.less(direct.at(0.5)),
+            )
+            .at_most(1.0, Some(5.0)),
+        );
+        found.push(Measure::times("G1", "  through Belljar", &through));
+        found.push(Measure::times("G1", "  the same model asked directly", &direct));
+    }
+    if rate {
+        let (mut count, mut time) = (0.0, Duration::ZERO);
+        let mut latencies = Sample::default();
+        for _ in 0..scaled(80) / 10 + 1 {
+            let (sample, took) = at_once(&world, &mut seats, RUNS).await?;
+            #[allow(clippy::cast_precision_loss, reason = "a small number")]
+            let answered = sample.len() as f64;
+            count += answered;
+            time += took;
+            latencies.extend(sample);
+        }
+        found.push(
+            Measure::value(
+                "G2",
+                "requests per second, Belljar on one core",
+                "1/s",
+                count / time.as_secs_f64(),
+            )
+            .at_least(1_500.0),
+        );
+        found.push(Measure::times(
+            "G2",
+            format!("  time of one, {RUNS} at once"),
+            &latencies,
+        ));
+    }
+    Ok(found)
+}
+
+fn always_call(_: &[u8]) -> Say {
+    Say::Call("safebash", json!({"command": "ls -l /workspace"}))
+}
+
+/// Sessions with a loop each that has begun, and asked for nothing yet.
+async fn begin(world: &World, seats: &mut Seats, count: usize) -> anyhow::Result<Vec<Seat>> {
+    let mut begun = Vec::with_capacity(count);
+    for _ in 0..count {
+        begun.push(seats.begin(world).await?);
+    }
+    Ok(begun)
+}
+
+/// Every loop asks for its next turn as soon as it has the one before.
+async fn at_once(world: &World, seats: &mut Seats, count: usize) -> anyhow::Result<(Sample, Duration)> {
+    let seats = begin(world, seats, count).await?;
+    let began = Instant::now();
+    let loops = seats.into_iter().map(|mut seat| async move {
+        let mut sample = Sample::default();
+        for _ in 0..TURNS {
+            let began = Instant::now();
+            seat.turn().await?;
+            sample.add(began.elapsed());
+        }
+        Ok::<_, anyhow::Error>((seat, sample))
+    });
+    let done = try_join_all(loops).await?;
+    let took = began.elapsed();
+    let (seats, samples): (Vec<Seat>, Vec<Sample>) = done.into_iter().unzip();
+    join_all(seats.into_iter().map(Seat::end)).await;
+    let mut all = Sample::default();
+    samples.into_iter().for_each(|sample| all.extend(sample));
+    Ok((all, took))
+}
+
+/// Turns of many loops in turn, one each ten milliseconds, whatever the ones before do.
+async fn at_a_rate(world: &World, seats: &mut Seats) -> anyhow::Result<Sample> {
+    let seats = begin(world, seats, scaled(RUNS)).await?;
+    let (ticks, loops): (Vec<_>, Vec<_>) = seats
+        .into_iter()
+        .map(|mut seat| {
+            let (tick, mut due) = mpsc::channel::<Instant>(TURNS as usize);
+            let turns = async move {
+                let mut sample = Sample::default();
+                while let Some(due) = due.recv().await {
+                    seat.turn().await?;
+                    sample.add(due.elapsed());
+                }
+                seat.end().await;
+                Ok::<_, anyhow::Error>(sample)
+            };
+            (tick, turns)
+        })
+        .unzip();
+    let clock = async move {
+        let mut clock = tokio::time::interval(Duration::from_millis(10));
+        for _ in 0..TURNS {
+            for tick in &ticks {
+                clock.tick().await;
+                tick.send(Instant::now()).await?;
+            }
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    let (samples, ticked) = tokio::join!(try_join_all(loops), clock);
+    ticked?;
+    let mut all = Sample::default();
+    samples?.into_iter().for_each(|sample| all.extend(sample));
+    Ok(all)
+}
+
+/// The same model, asked with what the gateway asked it, at the same rate.
+async fn directly(world: &World) -> anyhow::Result<Sample> {
+    let mut bodies: Vec<Bytes> = world.models.last().into_iter().map(|asked| asked.body).collect();
+    bodies.sort_by_key(Bytes::len);
+    let body = bodies.get(bodies.len() / 2).context("the model was not asked")?.clone();
+    let client = world.direct();
+    let mut sample = Sample::default();
+    let mut clock = tokio::time::interval(Duration::from_millis(10));
+    for number in 0..scaled(RUNS) * TURNS as usize + WARM_UPS {
+        clock.tick().await;
+        let began = Instant::now();
+        client.bytes(Method::POST, "/v1/messages", body.clone()).await?;
+        if number >= WARM_UPS {
+            sample.add(began.elapsed());
+        }
+    }
+    Ok(sample)
+}

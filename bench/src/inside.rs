@@ -1,0 +1,237 @@
+//! Sandboxes that are only tasks, behind a real host API and real links: what is measured then is the gateway, and no sandbox.
+//!
+//! A loop that is started in one is handed to the bench as a [`Seat`], which asks for turns as the runtime does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use domain::ToolResult;
+use lifecycle::{DropGuard, Tasks};
+use link::client::{Client, ClientError, Control};
+use protocol::{Start, ToControl, ToRuntime, ToolChoice, TurnRequest};
+use sandbox::{Program, Simulator, Started};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::http::Client as HttpClient;
+use crate::installation::{Api, Installation, Programs};
+use crate::models::{Models, Script};
+
+/// What every tool says.
+const RESULT: &str = "total 12\ndrwxr-xr-x 2 agent agent 4096 notes\n-rw-r--r-- 1 agent agent 1204 figures.csv\n-rw-r--r-- 1 agent agent 377 report.md\n";
+
+/// Loops that wait to be taken.
+const WAITING: usize = 4_096;
+
+/// A control plane over simulated sandboxes, with its model.
+pub(crate) struct World {
+    pub(crate) installation: Installation,
+    pub(crate) models: Models,
+    pub(crate) api: Api,
+    tasks: Tasks,
+}
+
+/// The loops that are started, in their order.
+pub(crate) struct Seats(mpsc::Receiver<Seat>);
+
+/// A loop that was started.
+pub(crate) struct Seat {
+    client: Client,
+    request: TurnRequest,
+    say: mpsc::Sender<ToControl>,
+    start: Start,
+}
+
+impl World {
+    /// Starts everything; `more` is configuration, `core` the control plane's own.
+    pub(crate) async fn start(
+        programs: &Programs,
+        script: Script,
+        core: Option<usize>,
+        more: &str,
+    ) -> anyhow::Result<(Self, Seats)> {
+        let models = Models::start(script).await?;
+        let mut installation = Installation::new(programs, Some(models.address), more)?;
+        if let Some(core) = core {
+            installation = installation.pin(core);
+        }
+        let tasks = Tasks::new();
+        let (send, seats) = mpsc::channel(WAITING);
+        let image = testkit::miniature().digest.parse()?;
+        let simulator = Simulator::new([image], program(send))?;
+        let listener = host::listen(&installation.socket(), 0)?;
+        let serving = host::serve(listener, Arc::new(simulator), 0, tasks.child());
+        tasks.spawn_until_stopped(async move {
+            if let Err(error) = serving.await {
+                eprintln!("bench: the simulated host broke down: {error}");
+            }
+        });
+        installation.start_serve()?;
+        let api = installation.api()?;
+        Ok((
+            Self {
+                installation,
+                models,
+                api,
+                tasks,
+            },
+            Seats(seats),
+        ))
+    }
+
+    /// Starts the control plane anew.
+    pub(crate) fn restart_serve(&mut self) -> anyhow::Result<Duration> {
+        let took = self.installation.start_serve()?;
+        self.api = self.installation.api()?;
+        Ok(took)
+    }
+
+    /// A client of the model itself.
+    pub(crate) fn direct(&self) -> HttpClient {
+        HttpClient::new(self.models.address, "Bearer none")
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.installation.stop_serve();
+        self.tasks.stop().cancel();
+    }
+}
+
+impl Seats {
+    /// The next loop that is started.
+    pub(crate) async fn next(&mut self) -> anyhow::Result<Seat> {
+        let seat = timeout(Duration::from_secs(60), self.0.recv()).await;
+        seat.context("no loop was started")?
+            .context("there are no sandboxes any more")
+    }
+
+    /// A new session with a loop that has begun.
+    pub(crate) async fn begin(&mut self, world: &World) -> anyhow::Result<Seat> {
+        let session = world.api.session().await?;
+        world
+            .api
+            .prompt(&session, "Go through the notes and figures, and say what you find.")
+            .await?;
+        self.next().await
+    }
+
+    /// Plays every loop that is started, the first `together` of them when all of those are there; until the guard is dropped.
+    pub(crate) fn play(mut self, together: usize) -> DropGuard {
+        let tasks = Tasks::new();
+        let playing = tasks.clone();
+        tasks.spawn_until_stopped(async move {
+            let mut held = Vec::new();
+            while let Some(seat) = self.0.recv().await {
+                held.push(seat);
+                if held.len() >= together {
+                    break;
+                }
+            }
+            for seat in held {
+                playing.spawn_until_stopped(seat.play());
+            }
+            while let Some(seat) = self.0.recv().await {
+                playing.spawn_until_stopped(seat.play());
+            }
+        });
+        tasks.stop().drop_guard()
+    }
+}
+
+impl Seat {
+    /// One turn; the tools that it wants have said their words by the next.
+    pub(crate) async fn turn(&mut self) -> Result<bool, ClientError> {
+        let reply = self.client.invoke_llm(&self.request).await?;
+        let results = reply.calls.iter().map(|call| ToolResult::text(call.id.clone(), RESULT));
+        self.request.results = results.collect();
+        self.request.turn += 1;
+        Ok(!self.request.results.is_empty())
+    }
+
+    /// Says that the loop has ended.
+    pub(crate) async fn end(self) {
+        let ended = ToControl::LoopEnded {
+            run: self.start.run,
+            epoch: self.start.epoch,
+            failure: None,
+        };
+        // Where nobody listens any more, nobody wants to know.
+        let _ = self.say.send(ended).await;
+    }
+
+    /// Goes on until the model stops or a turn is refused, as the runtime does.
+    async fn play(mut self) {
+        loop {
+            match self.turn().await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(ClientError::Refused(refusal)) if !refusal.code.may_retry() => break,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+        self.end().await;
+    }
+}
+
+fn program(seats: mpsc::Sender<Seat>) -> Program {
+    Arc::new(move |started| Box::pin(runtime(started, seats.clone())))
+}
+
+async fn runtime(started: Started, seats: mpsc::Sender<Seat>) {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let client = Client::new(&started.socket, &tasks);
+    loop {
+        if let Ok(control) = client.control().await {
+            obey(control, &client, &seats).await;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+async fn obey(control: Control, client: &Client, seats: &mpsc::Sender<Seat>) {
+    let Control { mut reader, mut writer } = control;
+    let (say, mut said) = mpsc::channel(16);
+    loop {
+        let answer = tokio::select! {
+            Some(line) = said.recv() => Some(line),
+            order = reader.next() => match order {
+                Ok(Some(ToRuntime::Claim { token, .. })) => {
+                    client.set_token(token);
+                    Some(ToControl::Claimed { failure: None })
+                }
+                Ok(Some(ToRuntime::Token { token })) => {
+                    client.set_token(token);
+                    None
+                }
+                Ok(Some(ToRuntime::Start(start))) => {
+                    let seat = Seat { client: client.clone(), request: first(&start), say: say.clone(), start };
+                    // With so many that wait, nothing is measured any more.
+                    let _ = seats.try_send(seat);
+                    None
+                }
+                Ok(Some(ToRuntime::Stop { request })) => Some(ToControl::Stopped { request }),
+                Ok(Some(ToRuntime::Call { .. } | ToRuntime::Transfer { .. })) => None,
+                _ => return,
+            },
+        };
+        if let Some(line) = answer
+            && writer.send(&line).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn first(start: &Start) -> TurnRequest {
+    TurnRequest {
+        run: start.run,
+        epoch: start.epoch,
+        turn: start.turn,
+        results: Vec::new(),
+        tool_choice: ToolChoice::Auto,
+    }
+}

@@ -1,0 +1,306 @@
+//! A Belljar of the bench's own: a folder, a configuration, and its real processes, which end with the value.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::http::{Client, Events};
+
+/// Where the measured programs are.
+#[derive(Clone)]
+pub(crate) struct Programs {
+    pub(crate) belljar: PathBuf,
+    pub(crate) runtime: PathBuf,
+}
+
+impl Programs {
+    /// Those of a release, beside this one.
+    pub(crate) fn built() -> anyhow::Result<Self> {
+        let own = std::env::current_exe()?;
+        let output = own
+            .ancestors()
+            .nth(2)
+            .context("the bench runs outside the compiler's output")?;
+        let programs = Self {
+            belljar: output.join("release/belljar"),
+            runtime: output.join("runtime/belljar-runtime"),
+        };
+        for program in [&programs.belljar, &programs.runtime] {
+            if !program.is_file() {
+                bail!("there is no {}: run `make bench`, which builds it", program.display());
+            }
+        }
+        Ok(programs)
+    }
+}
+
+/// A folder with a configuration, and the processes that were started in it.
+pub(crate) struct Installation {
+    programs: Programs,
+    folder: TempDir,
+    host: Option<Child>,
+    serve: Option<Child>,
+    address: Option<SocketAddr>,
+    core: Option<usize>,
+}
+
+impl Installation {
+    /// Writes the configuration: a model at `models`, sandboxes of the miniature image, and `more` sections.
+    pub(crate) fn new(programs: &Programs, models: Option<SocketAddr>, more: &str) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("belljar-bench-")
+            .tempdir_in("/var/tmp")?;
+        let path = folder.path();
+        // Sandboxes reach what is theirs through it, under ids of their own.
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
+        let data = path.join("data");
+        let miniature = testkit::miniature();
+        miniature.install(&data.join("images"));
+        fs::write(path.join("key"), "sk-bench")?;
+        let models = models.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9)));
+        let config = format!(
+            "[server]\nlisten = \"127.0.0.1:0\"\ndata = {data:?}\nuser = \"root\"\nlog_level = \"warn\"\n\n\
+             [models.m]\nprovider = \"anthropic\"\nmodel = \"fake\"\nbase_url = \"http://{models}\"\nkey = \"file:{key}\"\n\
+             window = 10000000\nmax_output = 256\nprice = {{ input = 3.00, output = 15.00 }}\n\n\
+             [sandbox]\nimage = \"{image}\"\nrun = {run:?}\nprogram = {runtime:?}\nmemory = \"512MiB\"\ndisk = \"256MiB\"\n\
+             processes = 256\nfreeze_after = \"1h\"\nremove_after = \"2h\"\n\n{more}",
+            key = path.join("key").display(),
+            image = miniature.digest,
+            run = path.join("run"),
+            runtime = programs.runtime,
+        );
+        fs::write(path.join("belljar.toml"), config)?;
+        Ok(Self {
+            programs: programs.clone(),
+            folder,
+            host: None,
+            serve: None,
+            address: None,
+            core: None,
+        })
+    }
+
+    /// The control plane is to run on this core alone.
+    pub(crate) fn pin(mut self, core: usize) -> Self {
+        self.core = Some(core);
+        self
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The store's file.
+    pub(crate) fn store(&self) -> PathBuf {
+        self.path("data/control/store.db")
+    }
+
+    /// The host agent's socket.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.path("run/host.sock")
+    }
+
+    pub(crate) fn start_host(&mut self) -> anyhow::Result<()> {
+        let (child, _) = self.spawn("host")?;
+        self.host = Some(child);
+        Ok(())
+    }
+
+    /// Starts the control plane; gives how long it took until it was ready.
+    pub(crate) fn start_serve(&mut self) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let (child, ready) = self.spawn("serve")?;
+        let took = began.elapsed();
+        self.serve = Some(child);
+        let address = ready.rsplit("http://").next().unwrap_or_default().trim();
+        self.address = Some(
+            address
+                .parse()
+                .with_context(|| format!("belljar serve said {ready:?}"))?,
+        );
+        Ok(took)
+    }
+
+    /// `kill -9` of the control plane.
+    pub(crate) fn kill_serve(&mut self) {
+        end(&mut self.serve, "-KILL");
+    }
+
+    /// Ends the control plane in good order.
+    pub(crate) fn stop_serve(&mut self) {
+        end(&mut self.serve, "-TERM");
+    }
+
+    /// The control plane's process.
+    pub(crate) fn serve_id(&self) -> anyhow::Result<u32> {
+        self.serve
+            .as_ref()
+            .map(Child::id)
+            .context("the control plane does not run")
+    }
+
+    /// The host agent's process.
+    pub(crate) fn host_id(&self) -> Option<u32> {
+        self.host.as_ref().map(Child::id)
+    }
+
+    /// A client that may do everything.
+    pub(crate) fn api(&self) -> anyhow::Result<Api> {
+        let path = self.path("data/control/admin-token");
+        let token = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let address = self.address.context("the control plane does not run")?;
+        Ok(Api(Client::new(address, format!("Bearer {}", token.trim()))))
+    }
+
+    fn spawn(&self, role: &str) -> anyhow::Result<(Child, String)> {
+        let log = self.path(&format!("{role}.log"));
+        let mut command = match self.core.filter(|_| role == "serve") {
+            Some(core) => {
+                let mut command = Command::new("taskset");
+                command
+                    .args(["--cpu-list", &core.to_string()])
+                    .arg(&self.programs.belljar);
+                command
+            }
+            None => Command::new(&self.programs.belljar),
+        };
+        let mut child = command
+            .arg(role)
+            .arg("--config")
+            .arg(self.path("belljar.toml"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(fs::File::options().append(true).create(true).open(&log)?)
+            .spawn()
+            .with_context(|| format!("belljar {role} could not be started"))?;
+        let mut lines = BufReader::new(child.stdout.take().context("its output is piped")?).lines();
+        let ready = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find(|line| line.starts_with("ready"));
+        match ready {
+            Some(ready) => Ok((child, ready)),
+            None => {
+                let _ = child.wait();
+                bail!("belljar {role} ended before it was ready: {}", tail(&log));
+            }
+        }
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        end(&mut self.serve, "-TERM");
+        if self.host.is_some() {
+            let _ = remove_sandboxes(&self.socket());
+            end(&mut self.host, "-TERM");
+            // What the pool of disks was mounted on.
+            let data = self.path("data");
+            let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+            let mounted = table
+                .lines()
+                .filter_map(|line| line.split(' ').nth(1))
+                .map(PathBuf::from);
+            for mount in mounted.filter(|mount| mount.starts_with(&data)) {
+                let _ = Command::new("umount").arg("--lazy").arg(mount).status();
+            }
+        }
+    }
+}
+
+fn remove_sandboxes(socket: &Path) -> anyhow::Result<()> {
+    use sandbox::SandboxProvider;
+    let socket = socket.to_owned();
+    // Whoever drops an installation may be a thread of tokio's, which must not wait.
+    let removed = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let tasks = lifecycle::Tasks::new();
+            let host = host::HostClient::new(socket, &tasks);
+            for sandbox in host.list().await? {
+                host.destroy(sandbox.id).await?;
+            }
+            tasks.shut_down(Duration::from_secs(1)).await;
+            Ok(())
+        })
+    });
+    removed
+        .join()
+        .unwrap_or_else(|_| bail!("the sandboxes could not be removed"))
+}
+
+fn end(process: &mut Option<Child>, signal: &str) {
+    let Some(mut child) = process.take() else { return };
+    let _ = Command::new("kill").args([signal, &child.id().to_string()]).status();
+    let until = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < until {
+        if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+}
+
+/// The API, as a person uses it.
+pub(crate) struct Api(pub(crate) Client);
+
+impl Api {
+    /// A new session.
+    pub(crate) async fn session(&self) -> anyhow::Result<String> {
+        let session = self.0.post("/api/v1/sessions", &json!({})).await?;
+        Ok(session["id"].as_str().context("a session has an id")?.to_owned())
+    }
+
+    /// Gives a session a job; says after which event everything about it comes.
+    pub(crate) async fn prompt(&self, session: &str, text: &str) -> anyhow::Result<String> {
+        let path = format!("/api/v1/sessions/{session}/prompts");
+        let accepted = self.0.post(&path, &json!({ "text": text })).await?;
+        Ok(accepted["after"].to_string())
+    }
+
+    pub(crate) async fn cancel(&self, session: &str) -> anyhow::Result<Value> {
+        self.0
+            .post(&format!("/api/v1/sessions/{session}/cancel"), &json!({}))
+            .await
+    }
+
+    /// Watches a session from an event on.
+    pub(crate) async fn watch(&self, session: &str, after: &str) -> anyhow::Result<Events> {
+        self.0
+            .events(&format!("/api/v1/sessions/{session}/events"), Some(after))
+            .await
+    }
+}
+
+/// Whether an event says that a run has ended.
+pub(crate) fn is_end(event: &Value) -> bool {
+    event["type"] == "run" && matches!(event["state"].as_str(), Some("done" | "failed" | "cancelled"))
+}
+
+/// Reads events until a run has ended; it must be in this state then.
+pub(crate) async fn ended(events: &mut Events, state: &str) -> anyhow::Result<()> {
+    while let Some(frame) = events.next().await? {
+        if is_end(&frame.data) {
+            if frame.data["state"] == state {
+                return Ok(());
+            }
+            bail!("a run ended otherwise than expected: {}", frame.data);
+        }
+    }
+    bail!("the events ended before the run")
+}

@@ -1,0 +1,367 @@
+//! S: sandboxes, through the host agent as the control plane sees them, beside container engines.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use async_trait::async_trait;
+use domain::{ResultPart, RunLimits, SandboxId, SessionId, ToolCall, ToolCallId};
+use host::HostClient;
+use lifecycle::Tasks;
+use link::server::{Connection, LinkHandler, Linked};
+use protocol::{Refusal, RefusalCode, ToControl, TurnReply, TurnRequest};
+use sandbox::{Limits, SandboxProvider, SandboxSpec};
+use secret::Secret;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::installation::{Installation, Programs};
+use crate::peers::docker::Docker;
+use crate::peers::runc::{self, Runtime};
+use crate::processes;
+use crate::report::Measure;
+use crate::sample::{Sample, WARM_UPS, scaled};
+use crate::selection::Selection;
+
+/// The command that is run in sandboxes and containers alike.
+pub(crate) const COMMAND: [&str; 2] = ["/bin/ls", "/"];
+
+/// A host agent that is asked as the control plane asks it.
+struct Room {
+    installation: Installation,
+    host: HostClient,
+    tasks: Tasks,
+}
+
+/// A sandbox whose runtime has accepted a session.
+struct Tenant {
+    id: SandboxId,
+    session: SessionId,
+    linked: Linked,
+}
+
+/// Measures what of S is wanted.
+pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+    if !wanted.any(&["S1", "S4", "S5", "S8", "S9"]) {
+        return Ok(());
+    }
+    let rootfs = testkit::miniature().rootfs();
+    let docker = match wanted.any(&["S1", "S4", "S5"]) {
+        true => Some(Docker::start(&rootfs)?),
+        false => None,
+    };
+    let room = Room::open(programs)?;
+    if let Some(docker) = docker.as_ref().filter(|_| wanted.has("S1")) {
+        let ours = room.time_create(scaled(100)).await?;
+        let theirs = docker.time_run(scaled(20))?;
+        let least = theirs.at(0.5) / 5.0;
+        found.push(
+            Measure::times("S1", "create cold → the runtime answers", &ours)
+                .beside("docker run", theirs.at(0.5))
+                .at_most(60.0_f64.min(least), Some(150.0)),
+        );
+        for program in ["crun", "runc"] {
+            let sample = Runtime::new(program, &rootfs)?.time_run(scaled(50))?;
+            found.push(Measure::times(
+                "S1",
+                format!("  {program} run, the same files"),
+                &sample,
+            ));
+        }
+        let sample = runc::time_bubblewrap(&rootfs, scaled(100))?;
+        found.push(Measure::times("S1", "  bwrap, the same files", &sample));
+    }
+    if let Some(docker) = docker.as_ref().filter(|_| wanted.has("S4")) {
+        let (program, script) = room.time_command(scaled(200)).await?;
+        let theirs = docker.time_exec(scaled(30))?;
+        found.push(
+            Measure::times("S4", "command in a running sandbox", &program)
+                .beside("docker exec", theirs.at(0.5))
+                .at_most(5.0, Some(15.0)),
+        );
+        found.push(Measure::times("S4", "  the same as a script, by exec", &script));
+        for program in ["crun", "runc"] {
+            let sample = Runtime::new(program, &rootfs)?.time_exec(scaled(100))?;
+            found.push(Measure::times(
+                "S4",
+                format!("  {program} exec, the same command"),
+                &sample,
+            ));
+        }
+    }
+    if let Some(docker) = docker.as_ref().filter(|_| wanted.has("S5")) {
+        let (freeze, thaw) = room.time_freeze(scaled(200)).await?;
+        let (pause, unpause) = docker.time_pause(scaled(30))?;
+        found.push(
+            Measure::times("S5", "freeze", &freeze)
+                .beside("docker pause", pause.at(0.5))
+                .at_most(2.0, None),
+        );
+        found.push(
+            Measure::times("S5", "thaw", &thaw)
+                .beside("docker unpause", unpause.at(0.5))
+                .at_most(2.0, None),
+        );
+    }
+    if wanted.has("S8") {
+        let memory = room.idle_memory().await?;
+        found.push(Measure::value("S8", "memory of an idle sandbox (PSS)", "MiB", memory).at_most(10.0, None));
+    }
+    if wanted.has("S9") {
+        let (left, destroy) = room.leftovers(scaled(1_000)).await?;
+        let mut theirs = Runtime::new("runc", &rootfs)?.time_delete(scaled(20))?;
+        let count = destroy.len();
+        found.push(
+            Measure::value(
+                "S9",
+                format!("left over after {count} creates and destroys"),
+                "things",
+                left,
+            )
+            .at_most(0.0, None),
+        );
+        found.push(
+            Measure::times("S9", "destroy", &destroy)
+                .beside("runc delete", theirs.at(0.5))
+                .at_most(60.0, None),
+        );
+        theirs = Runtime::new("crun", &rootfs)?.time_delete(scaled(20))?;
+        found.push(Measure::times("S9", "  crun delete", &theirs));
+    }
+    room.tasks.shut_down(Duration::from_secs(5)).await;
+    Ok(())
+}
+
+impl Room {
+    fn open(programs: &Programs) -> anyhow::Result<Self> {
+        let mut installation = Installation::new(programs, None, "")?;
+        installation.start_host()?;
+        let tasks = Tasks::new();
+        let host = HostClient::new(installation.socket(), &tasks);
+        Ok(Self {
+            installation,
+            host,
+            tasks,
+        })
+    }
+
+    fn spec() -> anyhow::Result<SandboxSpec> {
+        Ok(SandboxSpec {
+            id: SandboxId::new(),
+            session: SessionId::new(),
+            image: testkit::miniature().digest.parse()?,
+            limits: Limits {
+                cpu_millis: 2_000,
+                memory_bytes: 512 << 20,
+                pids: 256,
+                disk_bytes: 256 << 20,
+            },
+        })
+    }
+
+    /// A sandbox from nothing until its runtime has accepted a session.
+    async fn create(&self) -> anyhow::Result<Tenant> {
+        let spec = Self::spec()?;
+        let status = self.host.create(&spec).await?;
+        let listener = self.host.link(spec.id).await?;
+        let linked = link::server::serve(listener, spec.id, status.root_uid, Arc::new(Nobody), &self.tasks)?;
+        let answered = timeout(Duration::from_secs(30), linked.connected()).await;
+        answered.context("the runtime did not connect")?;
+        linked
+            .claim(spec.session, &Secret::new("bench"), BTreeMap::new())
+            .await?;
+        Ok(Tenant {
+            id: spec.id,
+            session: spec.session,
+            linked,
+        })
+    }
+
+    async fn remove(&self, tenant: Tenant) -> anyhow::Result<()> {
+        tenant.linked.close();
+        self.host.destroy(tenant.id).await?;
+        self.host.remove_disk(tenant.session).await?;
+        Ok(())
+    }
+
+    async fn time_create(&self, count: usize) -> anyhow::Result<Sample> {
+        let mut sample = Sample::default();
+        for number in 0..count + WARM_UPS {
+            let began = Instant::now();
+            let tenant = self.create().await?;
+            if number >= WARM_UPS {
+                sample.add(began.elapsed());
+            }
+            self.remove(tenant).await?;
+        }
+        Ok(sample)
+    }
+
+    /// A program that is started by itself, and the same by a script.
+    async fn time_command(&self, count: usize) -> anyhow::Result<(Sample, Sample)> {
+        let tenant = self.create().await?;
+        let program = json!({"command": "ls /"});
+        let script = json!({"code": "return (await import('node:fs')).readdirSync('/')"});
+        let program = tenant.time_call("safebash", &program, count).await?;
+        let script = tenant.time_call("exec", &script, count / 4).await?;
+        self.remove(tenant).await?;
+        Ok((program, script))
+    }
+
+    async fn time_freeze(&self, count: usize) -> anyhow::Result<(Sample, Sample)> {
+        let tenant = self.create().await?;
+        let (mut freeze, mut thaw) = (Sample::default(), Sample::default());
+        for number in 0..count + WARM_UPS {
+            let began = Instant::now();
+            self.host.freeze(tenant.id).await?;
+            let frozen = began.elapsed();
+            let began = Instant::now();
+            self.host.thaw(tenant.id).await?;
+            if number >= WARM_UPS {
+                freeze.add(frozen);
+                thaw.add(began.elapsed());
+            }
+        }
+        self.remove(tenant).await?;
+        Ok((freeze, thaw))
+    }
+
+    /// What all processes of a sandbox hold that has been used and is idle again.
+    async fn idle_memory(&self) -> anyhow::Result<f64> {
+        let tenant = self.create().await?;
+        tenant.time_call("safebash", &json!({"command": "ls /"}), 20).await?;
+        tenant.time_call("exec", &json!({"code": "return 1"}), 2).await?;
+        tenant.linked.stop().await?;
+        let of_sandbox = tenant.id.to_string();
+        let until = Instant::now() + Duration::from_secs(10);
+        let processes = loop {
+            let processes = processes::of_group(&of_sandbox);
+            // PID 1 and its hands.
+            if processes.len() <= 2 || Instant::now() > until {
+                break processes;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        if processes.is_empty() {
+            bail!("sandbox {of_sandbox} has no process");
+        }
+        let memory = processes
+            .into_iter()
+            .map(processes::proportional)
+            .sum::<anyhow::Result<f64>>()?;
+        self.remove(tenant).await?;
+        Ok(memory)
+    }
+
+    /// What many sandboxes leave behind, and how long it took to remove each.
+    async fn leftovers(&self, count: usize) -> anyhow::Result<(f64, Sample)> {
+        let mut destroy = Sample::default();
+        let mut ids = Vec::new();
+        let mut before = 0;
+        for number in 0..count + WARM_UPS {
+            if number == WARM_UPS {
+                before = self.things();
+            }
+            let tenant = self.create().await?;
+            tenant.linked.close();
+            let began = Instant::now();
+            self.host.destroy(tenant.id).await?;
+            if number >= WARM_UPS {
+                destroy.add(began.elapsed());
+            }
+            self.host.remove_disk(tenant.session).await?;
+            ids.push(tenant.id.to_string());
+        }
+        let after = self.things() + groups(Path::new("/sys/fs/cgroup"), &ids);
+        #[allow(clippy::cast_precision_loss, reason = "a small number")]
+        let left = after.saturating_sub(before) as f64;
+        Ok((left, destroy))
+    }
+
+    /// What the host agent has of the machine: open descriptors, mounts, namespaces that it sees mounted, files.
+    fn things(&self) -> usize {
+        let process = self
+            .installation
+            .host_id()
+            .map(|id| format!("/proc/{id}"))
+            .unwrap_or_default();
+        let descriptors = std::fs::read_dir(format!("{process}/fd")).map_or(0, Iterator::count);
+        let mounts = std::fs::read_to_string(format!("{process}/mountinfo")).unwrap_or_default();
+        let files = ["run", "data"].map(|name| files(&self.installation.path(name)));
+        descriptors + mounts.lines().count() + files.iter().sum::<usize>()
+    }
+}
+
+impl Tenant {
+    async fn time_call(&self, name: &str, input: &serde_json::Value, count: usize) -> anyhow::Result<Sample> {
+        let mut sample = Sample::default();
+        for number in 0..count + WARM_UPS {
+            let call = ToolCall {
+                id: ToolCallId(format!("{name}-{number}")),
+                name: name.to_owned(),
+                input: input.clone(),
+            };
+            let began = Instant::now();
+            let result = self.linked.call(call, RunLimits::default()).await?;
+            if number >= WARM_UPS {
+                sample.add(began.elapsed());
+            }
+            if result.is_error {
+                let words = result.content.iter().map(|part| match part {
+                    ResultPart::Text { text } => text.as_str(),
+                    ResultPart::Image(_) => "",
+                });
+                bail!("{name} failed: {}", words.collect::<String>());
+            }
+        }
+        Ok(sample)
+    }
+}
+
+fn files(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.file_type() {
+            Ok(kind) if kind.is_dir() => 1 + files(&entry.path()),
+            _ => 1,
+        })
+        .sum()
+}
+
+/// Control groups that are named after one of these.
+fn groups(folder: &Path, ids: &[String]) -> usize {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders
+        .map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            usize::from(ids.contains(&name)) + groups(&entry.path(), ids)
+        })
+        .sum()
+}
+
+/// A control plane that has nothing to say.
+pub(crate) struct Nobody;
+
+#[async_trait]
+impl LinkHandler for Nobody {
+    async fn invoke_llm(&self, _: SandboxId, _: &Secret, _: TurnRequest) -> Result<TurnReply, Refusal> {
+        Err(denied())
+    }
+
+    async fn connect(&self, _: SandboxId, _: &Secret, _: &str, _: u16) -> Result<Box<dyn Connection>, Refusal> {
+        Err(denied())
+    }
+
+    async fn resolve(&self, _: SandboxId, _: &Secret, _: &str) -> Result<(), Refusal> {
+        Err(denied())
+    }
+
+    async fn event(&self, _: SandboxId, _: ToControl) {}
+}
+
+fn denied() -> Refusal {
+    Refusal::new(RefusalCode::Denied, "nothing is to be had here")
+}
