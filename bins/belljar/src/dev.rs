@@ -29,11 +29,11 @@ use hands::LocalHands;
 pub(crate) const SUPERVISE: &str = "supervise";
 
 /// Talks with the agent, or has it do one job.
-pub(crate) fn dev(settings: &Settings, arguments: &DevArguments) -> anyhow::Result<End> {
-    process::runtime()?.block_on(run(settings, arguments))
+pub(crate) fn dev(settings: &Settings, arguments: &DevArguments, json: bool) -> anyhow::Result<End> {
+    process::runtime()?.block_on(run(settings, arguments, json))
 }
 
-async fn run(settings: &Settings, arguments: &DevArguments) -> anyhow::Result<End> {
+async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyhow::Result<End> {
     let providers = wiring::providers(settings)?;
     let model = arguments
         .model
@@ -48,7 +48,7 @@ async fn run(settings: &Settings, arguments: &DevArguments) -> anyhow::Result<En
         String::new()
     };
     let supervisor = supervisor(&workspace, &arguments.skills, arguments.no_jail)?;
-    let screen = Mutex::new(Screen::standard(false));
+    let screen = Mutex::new(Screen::standard(json));
     let hands = LocalHands::new(&workspace, &arguments.skills, supervisor, &screen)?;
     let gateway = DirectGateway::new(providers, model, agent::system_prompt(&catalogue), &screen);
 

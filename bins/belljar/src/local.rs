@@ -83,7 +83,7 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
 }
 
 /// Copies the store: through the control plane where it runs, which is the one that may touch it; otherwise here.
-pub(crate) async fn backup(settings: &Settings, file: &Path) -> anyhow::Result<End> {
+pub(crate) async fn backup(settings: &Settings, file: &Path, json: bool) -> anyhow::Result<End> {
     if file.exists() {
         anyhow::bail!(
             "{} exists already: name another file, or move this one away",
@@ -102,12 +102,16 @@ pub(crate) async fn backup(settings: &Settings, file: &Path) -> anyhow::Result<E
         }
         Err(error) => return Err(error.into()),
     }
-    println!("{}", file.display());
+    if json {
+        println!("{}", json!({ "file": file }));
+    } else {
+        println!("{}", file.display());
+    }
     Ok(End::Done)
 }
 
 /// Puts a copy in the store's place; it belongs to whom the folder belongs.
-pub(crate) async fn restore(settings: &Settings, file: &Path) -> anyhow::Result<End> {
+pub(crate) async fn restore(settings: &Settings, file: &Path, json: bool) -> anyhow::Result<End> {
     let path = serve::store_file(settings);
     let own = serve::folder(settings);
     fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
@@ -119,6 +123,7 @@ pub(crate) async fn restore(settings: &Settings, file: &Path) -> anyhow::Result<
     chown(&path, Some(owner.uid()), Some(owner.gid()))
         .with_context(|| format!("cannot give {} to its owner", path.display()))?;
     match restored.replaced {
+        replaced if json => println!("{}", json!({ "restored": path, "replaced": replaced })),
         Some(replaced) => println!("restored; the store that was there before is {}", replaced.display()),
         None => println!("restored"),
     }

@@ -60,11 +60,13 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         Command::Up => up::up(&loaded),
         Command::Serve => serve::serve(&loaded),
         Command::Host => host_agent::host(&loaded),
-        Command::Dev(dev) => dev::dev(&loaded.settings, dev),
+        Command::Dev(dev) => dev::dev(&loaded.settings, dev, arguments.json),
         Command::Check { .. } => local::check(&loaded, arguments.json),
         Command::Doctor => local::doctor(&loaded.settings, arguments.json),
-        Command::Backup { file } => process::runtime()?.block_on(local::backup(&loaded.settings, file)),
-        Command::Restore { file } => process::runtime()?.block_on(local::restore(&loaded.settings, file)),
+        Command::Backup { file } => process::runtime()?.block_on(local::backup(&loaded.settings, file, arguments.json)),
+        Command::Restore { file } => {
+            process::runtime()?.block_on(local::restore(&loaded.settings, file, arguments.json))
+        }
         Command::Image(command) => local::image(&loaded.settings, command, arguments.json),
         Command::Skill(command) => local::skill(command, arguments.json),
         Command::Client(_) => Ok(End::Done),

@@ -105,6 +105,8 @@ async fn resolve(client: &Client, name: &str) -> Result<String, ClientError> {
 #[derive(Deserialize)]
 struct Named {
     id: SessionId,
+    /// The number of its last event.
+    events: i64,
 }
 
 async fn draw(watch: &mut Watch<'_>, json: bool, prompts: bool) -> Result<(), ClientError> {

@@ -59,7 +59,7 @@ impl<'c> Watch<'c> {
         }
     }
 
-    /// The next thing; nothing where the stream has ended because all was sent.
+    /// The next thing, which must be waited for or [`Watch::again`] called; nothing where the stream has ended because all was sent.
     pub(crate) async fn next(&mut self) -> Result<Option<Seen>, ClientError> {
         loop {
             let Some(lines) = self.lines.as_mut() else {
@@ -85,6 +85,11 @@ impl<'c> Watch<'c> {
                 _ => self.lines = None,
             }
         }
+    }
+
+    /// To be called where a call of [`Watch::next`] was given up half-way: what it had read of a frame is read again.
+    pub(crate) fn again(&mut self) {
+        self.lines = None;
     }
 
     /// Asks for the stream until it is there or patience ends.
@@ -121,7 +126,7 @@ impl<'c> Watch<'c> {
 }
 
 /// Whether the same request may go through later.
-fn may_pass(error: &ClientError) -> bool {
+pub(crate) fn may_pass(error: &ClientError) -> bool {
     matches!(error, ClientError::Refused { code, .. } if code == "unavailable" || code == "timeout" || code == "unknown")
 }
 

@@ -1,7 +1,7 @@
 //! Connections that break, and input that is too much.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lifecycle::Tasks;
 use serde_json::Value;
@@ -15,23 +15,33 @@ use crate::world::World;
 
 /// What of an event stream gets through before its connection is cut.
 const CUT_AFTER: usize = 900;
+/// What a connection is used for, where that matters.
+const WATCHES: usize = 1;
+const LOSES: usize = 2;
 
-/// A bad line to the server: connections that carry an event stream are cut again and again. Gives its address and counts the cuts.
+/// A bad line to the server: the answer to the first prompt gets lost, and connections that carry an event stream are cut again and
+/// again. Gives its address and counts the cuts.
 async fn bad_line(world: &World) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let server = world.url.strip_prefix("http://").unwrap().to_owned();
-    let cuts = Arc::new(AtomicUsize::new(0));
+    let (cuts, lost) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let (tasks, counted) = (world.tasks.clone(), Arc::clone(&cuts));
     world.tasks.spawn_until_stopped(async move {
         while let Ok((client, _)) = listener.accept().await {
-            tasks.spawn_until_stopped(pass(client, server.clone(), Arc::clone(&counted), tasks.clone()));
+            tasks.spawn_until_stopped(pass(
+                client,
+                server.clone(),
+                Arc::clone(&counted),
+                Arc::clone(&lost),
+                tasks.clone(),
+            ));
         }
     });
     (address, cuts)
 }
 
-async fn pass(client: TcpStream, server: String, cuts: Arc<AtomicUsize>, tasks: Tasks) {
+async fn pass(client: TcpStream, server: String, cuts: Arc<AtomicUsize>, lost: Arc<AtomicBool>, tasks: Tasks) {
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = TcpStream::connect(server).await.unwrap().into_split();
     let watching = Arc::new(AtomicUsize::new(0));
@@ -39,8 +49,11 @@ async fn pass(client: TcpStream, server: String, cuts: Arc<AtomicUsize>, tasks: 
     tasks.spawn_until_stopped(async move {
         let mut piece = vec![0; 64 << 10];
         while let Ok(length @ 1..) = from_client.read(&mut piece).await {
-            if piece[..length].windows(7).any(|window| window == b"/events") {
-                seen.store(1, Ordering::SeqCst);
+            let names = |path: &[u8]| piece[..length].windows(path.len()).any(|window| window == path);
+            if names(b"/events") {
+                seen.store(WATCHES, Ordering::SeqCst);
+            } else if names(b"/prompts") && !lost.swap(true, Ordering::SeqCst) {
+                seen.store(LOSES, Ordering::SeqCst);
             }
             if to_server.write_all(&piece[..length]).await.is_err() {
                 return;
@@ -49,12 +62,15 @@ async fn pass(client: TcpStream, server: String, cuts: Arc<AtomicUsize>, tasks: 
     });
     let (mut piece, mut passed) = (vec![0; 64 << 10], 0);
     while let Ok(length @ 1..) = from_server.read(&mut piece).await {
-        let cut = watching.load(Ordering::SeqCst) == 1 && passed + length > CUT_AFTER;
+        if watching.load(Ordering::SeqCst) == LOSES {
+            return;
+        }
+        let cut = watching.load(Ordering::SeqCst) == WATCHES && passed + length > CUT_AFTER;
         let end = if cut { CUT_AFTER.saturating_sub(passed) } else { length };
         if to_client.write_all(&piece[..end]).await.is_err() {
             return;
         }
-        if watching.load(Ordering::SeqCst) == 1 {
+        if watching.load(Ordering::SeqCst) == WATCHES {
             passed += length;
         }
         if cut {
@@ -96,6 +112,11 @@ async fn a_stream_that_is_cut_again_and_again_loses_and_doubles_nothing() {
             assert_eq!(came.out.trim_end(), answer.trim_end(), "every word once");
         }
     }
+    assert_eq!(
+        world.models.count(),
+        2,
+        "the prompt whose answer was lost was done once"
+    );
     assert!(cuts.load(Ordering::SeqCst) >= 2, "the line was good after all");
 }
 

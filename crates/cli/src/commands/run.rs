@@ -1,19 +1,23 @@
 //! Giving the agent a job and watching it.
 
 use std::io::{IsTerminal, Read, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use domain::{Event, RunId, RunState, SessionId};
+use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::arguments::RunArguments;
 use crate::render::{Paper, Render};
-use crate::watch::{Meaning, Watch};
+use crate::watch::{self, Meaning, Watch};
 use crate::{Client, ClientError, Outcome};
 
 use super::{Named, files};
+
+/// Pauses between tries of a request grow up to this; a minute in all.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// How a prompt was met.
 #[derive(Deserialize)]
@@ -21,6 +25,8 @@ struct Accepted {
     run: RunId,
     /// Watch from here to see all of what follows.
     after: i64,
+    /// It had arrived before.
+    repeated: bool,
 }
 
 /// One prompt.
@@ -119,6 +125,35 @@ fn body(prompt: &Prompt<'_>) -> Value {
     json!({ "text": prompt.text, "model": prompt.model, "delivery": prompt.delivery, "door": "cli" })
 }
 
+/// Sends a prompt; again where no answer came, which is safe since the request has a name of its own.
+async fn send(client: &Client, session: &str, prompt: &Prompt<'_>) -> Result<Accepted, ClientError> {
+    let before: Named = client.get(&format!("/sessions/{session}")).await?;
+    let name = RunId::new().to_string();
+    let mut pause = Duration::from_millis(100);
+    loop {
+        let request = client.request(Method::POST, &format!("/sessions/{session}/prompts"));
+        let request = request.header("idempotency-key", &name).json(&body(prompt));
+        match client.json::<Accepted>(request).await {
+            Ok(accepted) if accepted.repeated => {
+                return Ok(Accepted {
+                    after: before.events,
+                    ..accepted
+                });
+            }
+            Err(error) if pause < LONGEST_PAUSE && is_passing(&error) => {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Whether the same request may go through later.
+fn is_passing(error: &ClientError) -> bool {
+    matches!(error, ClientError::Unreachable { .. } | ClientError::Broken { .. }) || watch::may_pass(error)
+}
+
 /// Sends a prompt and draws what follows until its run has ended. Ctrl-C cancels the run; once more, and nobody watches.
 async fn prompt_and_watch(
     client: &Client,
@@ -127,9 +162,7 @@ async fn prompt_and_watch(
     json: bool,
 ) -> Result<Outcome, ClientError> {
     let began = Instant::now();
-    let accepted: Accepted = client
-        .post(&format!("/sessions/{session}/prompts"), &body(prompt))
-        .await?;
+    let accepted = send(client, session, prompt).await?;
     let mut render = Render::new(Paper::standard(), json, false);
     let mut watch = Watch::new(client, session, accepted.after.to_string(), true);
     let mut cancelling = false;
@@ -141,6 +174,7 @@ async fn prompt_and_watch(
                     return Ok(Outcome::Failed);
                 }
                 cancelling = true;
+                watch.again();
                 render.note("33", "stopping (Ctrl-C again to leave)").map_err(super::output)?;
                 let _: Value = client.post(&format!("/sessions/{session}/cancel"), &json!({})).await?;
                 continue;
