@@ -24,6 +24,7 @@ pub(crate) fn socket(settings: &Settings) -> PathBuf {
 pub(crate) fn host(loaded: &Loaded) -> anyhow::Result<End> {
     let settings = &loaded.settings;
     process::log(settings);
+    process::raise_descriptors();
     if !rustix::process::geteuid().is_root() {
         bail!("the host agent makes sandboxes and must be root: run it with sudo, or `belljar up` as root");
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 
 use anyhow::Context;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -31,6 +32,18 @@ pub(crate) fn log(settings: &Settings) {
         logs.json().init();
     } else {
         logs.with_ansi(false).init();
+    }
+}
+
+/// Lets the process have as many open files as it may: each watcher and each sandbox takes some, and what is usual is 1,024.
+pub(crate) fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "cannot raise the limit of open files; many watchers at once may be refused");
     }
 }
 

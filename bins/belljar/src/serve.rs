@@ -41,6 +41,7 @@ pub(crate) fn token_file(settings: &Settings) -> PathBuf {
 pub(crate) fn serve(loaded: &Loaded) -> anyhow::Result<End> {
     let settings = &loaded.settings;
     process::log(settings);
+    process::raise_descriptors();
     if rustix::process::geteuid().is_root() && settings.server.user != "root" {
         tracing::warn!(
             "the control plane holds keys and should not run as root: `belljar up` starts it as {}",
