@@ -57,6 +57,8 @@ pub(crate) struct Housed {
     users: AtomicUsize,
     used: Mutex<Instant>,
     token: Mutex<tokens::Current>,
+    /// The inode of the socket that is accepted from.
+    socket: AtomicU64,
 }
 
 /// Somebody uses the sandbox: it is not frozen while this is held.
@@ -272,6 +274,7 @@ impl Control {
         }
         let provider = &self.0.housing.provider;
         let listener = provider.link(status.id).await.map_err(HousingError::Provider)?;
+        let socket = keeping::inode(&listener);
         lock(&self.0.housing.by_sandbox).insert(status.id, Arc::clone(live));
         let handler = Arc::new(self.clone());
         let linked = link::server::serve(listener, status.id, status.root_uid, handler, &self.0.tasks)
@@ -285,6 +288,7 @@ impl Control {
                 users: AtomicUsize::new(0),
                 used: Mutex::new(Instant::now()),
                 token: Mutex::new(token),
+                socket: AtomicU64::new(socket),
             })),
             Err(error) => {
                 linked.close();

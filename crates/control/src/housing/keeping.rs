@@ -1,5 +1,9 @@
 //! What nobody uses is frozen, then removed.
 
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +20,7 @@ impl Control {
         self.find_left().await;
         let began = Instant::now();
         let shorter = self.0.config.freeze_after.min(self.0.config.remove_after);
-        let period = (shorter / 4).clamp(Duration::from_millis(20), Duration::from_secs(5));
+        let period = (shorter / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
         let control = self.clone();
         self.0.tasks.spawn_until_stopped(async move {
             let mut ticks = interval(period);
@@ -63,6 +67,7 @@ impl Control {
             return;
         };
         let Some(housed) = seat.as_ref() else { return };
+        self.follow_socket(housed).await;
         if housed.users.load(Ordering::SeqCst) > 0 {
             if let Err(error) = self.refresh_token(live, housed).await {
                 tracing::warn!(session = %live.session, error = crate::error::chain(&error), "could not replace a session's token");
@@ -86,4 +91,28 @@ impl Control {
             Err(error) => tracing::warn!(sandbox = %housed.id, %error, "could not freeze a sandbox that nobody uses"),
         }
     }
+
+    /// A host agent that was started anew has made the link's socket again: from the old one nobody comes any more.
+    async fn follow_socket(&self, housed: &Housed) {
+        let listener = match self.0.housing.provider.link(housed.id).await {
+            Ok(listener) => listener,
+            // What became of it shows when it is used.
+            Err(error) => return tracing::debug!(sandbox = %housed.id, %error, "no link at the moment"),
+        };
+        let socket = inode(&listener);
+        if socket == housed.socket.load(Ordering::SeqCst) {
+            return;
+        }
+        match housed.linked.relisten(listener) {
+            Ok(()) => housed.socket.store(socket, Ordering::SeqCst),
+            Err(error) => tracing::warn!(sandbox = %housed.id, %error, "could not listen on the link's new socket"),
+        }
+    }
+}
+
+/// What tells one socket from another; 0 where the kernel does not say.
+pub(super) fn inode(listener: &UnixListener) -> u64 {
+    let descriptor = listener.as_fd().try_clone_to_owned();
+    let metadata = descriptor.and_then(|descriptor| File::from(descriptor).metadata());
+    metadata.map_or(0, |metadata| metadata.ino())
 }

@@ -270,3 +270,22 @@ async fn nothing_gets_out_and_each_attempt_is_told_and_audited() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_agent_that_is_started_anew_ends_no_run() {
+    in_both_placements(async |world| {
+        world.will_call(&[("a", "wait")]);
+        world.will_call(&[("b", "two")]);
+        world.will_say("Nothing happened.");
+        let accepted = world.prompt("go").await;
+        world.inside.made_so_many(1).await;
+        world.host.restart();
+        world.inside.release();
+        world.done(&accepted).await;
+        let said = world.said(accepted.session).await;
+        assert_eq!(said[3], "sandbox: waited", "{said:?}");
+        assert_eq!(world.inside.sandboxes(), 1, "{said:?}");
+        world.assert_whole(accepted.session).await;
+    })
+    .await;
+}

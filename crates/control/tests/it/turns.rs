@@ -1,6 +1,6 @@
 //! What a loop may ask, and what comes of asking twice, late, or for more than it may.
 
-use domain::{Delivery, Epoch, Event, RunId, RunState, ToolCallId, ToolResult};
+use domain::{Delivery, Delta, Epoch, Event, RunId, RunState, ToolCallId, ToolResult};
 use futures::StreamExt;
 use link::client::{Client, ClientError};
 use protocol::{Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
@@ -118,21 +118,14 @@ async fn an_older_hold_is_refused() {
     world.models.next(Answer::Stall(Speech::text("On and on and on"), 4));
     let asked = ask(&client, turn(accepted.run, epoch, 2, &[]));
     let interrupt = async {
-        let opened = |event: &Event| matches!(event, Event::MessageOpened { .. });
-        let mut events = Box::pin(
-            world
-                .control
-                .watch(world.asker, accepted.session, 0.into())
-                .await
-                .unwrap(),
-        );
-        let mut open = 0;
-        within("the second turn to begin", async {
-            while open < 2 {
-                if let control::Watched::Event(event) = events.next().await.unwrap().unwrap().1 {
-                    open += usize::from(opened(&event.event));
-                }
-            }
+        let events = world.control.watch(world.asker, accepted.session, 0.into());
+        let mut events = Box::pin(events.await.unwrap());
+        let says_on = |watched: &control::Watched| match watched {
+            control::Watched::Delta(delta) => matches!(delta.as_ref(), Delta::Text { text, .. } if text.contains("On")),
+            control::Watched::Event(_) => false,
+        };
+        within("the second turn to speak", async {
+            while !says_on(&events.next().await.unwrap().unwrap().1) {}
         })
         .await;
         world

@@ -16,8 +16,10 @@ use tempfile::TempDir;
 use testkit::model_server::{Answer, ModelServer, Speech};
 use testkit::within;
 
+mod host;
 mod inside;
 
+use host::Host;
 pub(crate) use inside::Inside;
 
 /// $3 and $15 for a million tokens.
@@ -35,6 +37,7 @@ pub(crate) struct World {
     pub(crate) models: Arc<ModelServer>,
     pub(crate) sandboxes: Arc<Simulator>,
     pub(crate) inside: Arc<Inside>,
+    pub(crate) host: Arc<Host>,
     pub(crate) user: User,
     pub(crate) asker: Asker,
     pub(crate) config: Config,
@@ -91,7 +94,8 @@ impl World {
         config.system = "You are tested.".to_owned();
         config.tools = agent::definitions().to_vec();
         (differs.config)(&mut config);
-        let (control, store, tasks, end) = start(&folder, &config, &providers, &sandboxes).await;
+        let host = Arc::new(Host::new(Arc::clone(&sandboxes)));
+        let (control, store, tasks, end) = start(&folder, &config, &providers, &host).await;
         let user = store.create_user(Asker::System, "ada", false).await.unwrap();
         let asker = Asker::User {
             id: user.id,
@@ -104,6 +108,7 @@ impl World {
             models,
             sandboxes,
             inside,
+            host,
             user,
             asker,
             config,
@@ -122,13 +127,11 @@ impl World {
         store.close().await;
         tasks.shut_down(Duration::from_secs(20)).await;
         drop((control, store));
-        let sandboxes = Arc::new(self.sandboxes.restarted().unwrap());
-        let (control, store, tasks, end) = start(&self.folder, &self.config, &self.providers, &sandboxes).await;
+        let (control, store, tasks, end) = start(&self.folder, &self.config, &self.providers, &self.host).await;
         Self {
             control,
             store,
             tasks,
-            sandboxes,
             _end: end,
             ..self
         }
@@ -239,13 +242,13 @@ async fn start(
     folder: &TempDir,
     config: &Config,
     providers: &Providers,
-    sandboxes: &Arc<Simulator>,
+    host: &Arc<Host>,
 ) -> (Control, Store, Tasks, DropGuard) {
     let store = Store::open(store::Config::new(folder.path().join("store.db")))
         .await
         .unwrap();
     let tasks = Tasks::new();
-    let provider: Arc<dyn SandboxProvider> = sandboxes.clone();
+    let provider: Arc<dyn SandboxProvider> = host.clone();
     let control = Control::start(
         config.clone(),
         store.clone(),

@@ -1,14 +1,14 @@
 //! Who may connect, and how many.
 
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::SandboxId;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use lifecycle::Tasks;
+use lifecycle::{Stop, Tasks};
 use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
@@ -44,10 +44,6 @@ pub(super) fn serve(
     handler: Arc<dyn LinkHandler>,
     tasks: &Tasks,
 ) -> Result<Linked, LinkError> {
-    let listener = listener
-        .set_nonblocking(true)
-        .and_then(|()| tokio::net::UnixListener::from_std(listener))
-        .map_err(|source| LinkError::Listen { sandbox, source })?;
     let (orders, connected) = Orders::new();
     let tasks = tasks.child();
     let link = Arc::new(Link {
@@ -57,14 +53,28 @@ pub(super) fn serve(
         tasks: tasks.clone(),
         turns: Semaphore::new(TURNS),
     });
-    let linked = Linked {
+    Ok(Linked {
         sandbox,
+        peer_uid,
         orders: Arc::clone(&link.orders),
         connected,
         stop: tasks.stop(),
-    };
-    tasks.spawn_until_stopped(accept(listener, peer_uid, link));
-    Ok(linked)
+        link: Arc::downgrade(&link),
+        accepting: Arc::new(Mutex::new(listen(listener, peer_uid, link)?)),
+    })
+}
+
+/// Accepts from this listener until the group of tasks is told to stop, or what is returned is cancelled.
+pub(super) fn listen(listener: UnixListener, peer_uid: u32, link: Arc<Link>) -> Result<Stop, LinkError> {
+    let sandbox = link.sandbox;
+    let listener = listener
+        .set_nonblocking(true)
+        .and_then(|()| tokio::net::UnixListener::from_std(listener))
+        .map_err(|source| LinkError::Listen { sandbox, source })?;
+    let accepting = link.tasks.child();
+    let stop = accepting.stop();
+    accepting.spawn_until_stopped(accept(listener, peer_uid, link));
+    Ok(stop)
 }
 
 async fn accept(listener: tokio::net::UnixListener, peer_uid: u32, link: Arc<Link>) {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::os::unix::net::UnixListener;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use secret::Secret;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
+use super::accept::{self, Link};
 use super::files::FileReader;
 use super::orders::{Answer, Await, Orders};
 
@@ -73,9 +75,14 @@ pub enum LinkError {
 #[derive(Clone)]
 pub struct Linked {
     pub(super) sandbox: SandboxId,
+    pub(super) peer_uid: u32,
     pub(super) orders: Arc<Orders>,
     pub(super) connected: watch::Receiver<bool>,
     pub(super) stop: Stop,
+    /// What is served; held by those who serve it.
+    pub(super) link: Weak<Link>,
+    /// Ends the accepting from the present listener.
+    pub(super) accepting: Arc<Mutex<Stop>>,
 }
 
 impl fmt::Debug for Linked {
@@ -206,6 +213,19 @@ impl Linked {
             Answer::Line(ToControl::Transferred { entries, .. }) => Ok(entries),
             _ => Err(self.lost("list files")),
         }
+    }
+
+    /// Accepts from this listener from now on, instead of the one before: the host agent was started anew and made the
+    /// socket again. Connections that are open live on.
+    ///
+    /// # Errors
+    /// [`LinkError::Listen`]; [`LinkError::Lost`] where the link is closed.
+    pub fn relisten(&self, listener: UnixListener) -> Result<(), LinkError> {
+        let link = self.link.upgrade().ok_or_else(|| self.lost("listen anew"))?;
+        let accepting = accept::listen(listener, self.peer_uid, link)?;
+        let mut present = self.accepting.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *present, accepting).cancel();
+        Ok(())
     }
 
     /// Serves no longer: connections are cut, whatever waits for an answer fails.
