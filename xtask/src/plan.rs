@@ -127,7 +127,22 @@ pub(crate) const PLAN: &[Planned] = &[
     ),
     planned(Row::Binary, "belljar-runtime", &["runtime"]),
     planned(Row::Development, "testkit", &["domain", "lifecycle", "llm"]),
-    planned(Row::Development, "bench", &[]),
+    planned(
+        Row::Development,
+        "bench",
+        &[
+            "domain",
+            "host",
+            "lifecycle",
+            "link",
+            "protocol",
+            "providers",
+            "sandbox",
+            "secret",
+            "store",
+            "testkit",
+        ],
+    ),
     planned(Row::Development, "e2e", &[]),
     planned(Row::Development, "xtask", &[]),
 ];
