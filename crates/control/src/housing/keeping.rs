@@ -62,12 +62,16 @@ impl Control {
         if !live.seat.is_taken() {
             return;
         }
-        // Somebody makes, wakes or removes it: it is not idle.
+        // Where somebody makes, wakes or removes it, it is not idle.
+        let Some(housed) = live.seat.housed.try_lock().ok().and_then(|seat| seat.clone()) else {
+            return;
+        };
+        // The host agent may be away for a while: nobody is kept from the sandbox meanwhile.
+        self.follow_socket(&housed).await;
         let Ok(mut seat) = live.seat.housed.try_lock() else {
             return;
         };
         let Some(housed) = seat.as_ref() else { return };
-        self.follow_socket(housed).await;
         if housed.users.load(Ordering::SeqCst) > 0 {
             if let Err(error) = self.refresh_token(live, housed).await {
                 tracing::warn!(session = %live.session, error = crate::error::chain(&error), "could not replace a session's token");
