@@ -23,6 +23,31 @@ struct Group {
     /// All of these must hold of the arguments.
     #[serde(default)]
     args: Vec<Value>,
+    /// Or this: an argument that is not of a kind.
+    unlike: Option<Unlike>,
+}
+
+/// An argument some of whose bits (`mask`) are not those of `value`. A filter can ask whether bits are equal, and not whether
+/// they differ: so this becomes a rule for each bit.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unlike {
+    index: u32,
+    mask: u64,
+    value: u64,
+}
+
+impl Unlike {
+    fn alternatives(self) -> impl Iterator<Item = Vec<Value>> {
+        let bits = (0..u64::BITS)
+            .map(|place| 1 << place)
+            .filter(move |bit| self.mask & bit != 0);
+        bits.map(move |bit: u64| {
+            vec![
+                json!({ "index": self.index, "value": bit, "valueTwo": !self.value & bit, "op": "SCMP_CMP_MASKED_EQ" }),
+            ]
+        })
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
@@ -39,9 +64,12 @@ pub(super) fn profile() -> Result<Value, ProviderError> {
     let groups: Vec<Group> = serde_json::from_str(LIST).attempt(|| "read the list of system calls".into())?;
     let rules: Vec<Value> = groups
         .into_iter()
-        .map(|group| match group.action {
-            Action::Allow => json!({ "names": group.names, "action": "SCMP_ACT_ALLOW", "args": group.args }),
-            Action::Missing => json!({ "names": group.names, "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS }),
+        .flat_map(|group| match (group.action, group.unlike) {
+            (Action::Allow, None) => vec![allow(&group.names, group.args)],
+            (Action::Allow, Some(unlike)) => unlike.alternatives().map(|args| allow(&group.names, args)).collect(),
+            (Action::Missing, _) => {
+                vec![json!({ "names": group.names, "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS })]
+            }
         })
         .collect();
     Ok(json!({
@@ -51,6 +79,10 @@ pub(super) fn profile() -> Result<Value, ProviderError> {
         "architectures": [architecture()],
         "syscalls": rules,
     }))
+}
+
+fn allow(names: &[String], args: Vec<Value>) -> Value {
+    json!({ "names": names, "action": "SCMP_ACT_ALLOW", "args": args })
 }
 
 fn architecture() -> &'static str {
@@ -74,7 +106,7 @@ mod tests {
         for group in &groups {
             for name in &group.names {
                 assert!(
-                    group.args.iter().any(|_| true) || seen.insert(name),
+                    !group.args.is_empty() || group.unlike.is_some() || seen.insert(name),
                     "{name} stands twice"
                 );
             }

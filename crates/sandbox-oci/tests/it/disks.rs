@@ -104,3 +104,37 @@ async fn files_carry_the_ids_of_inside_and_the_image_stays_as_it_is() {
     assert!(image.join("usr/bin/seq").exists() && !image.join("usr/bin/new").exists());
     living.destroy().await;
 }
+
+/// Tries to make a subvolume of its own, to fill it beyond the limit, and to use every other order of btrfs.
+const SUBVOLUME: &str = r#"
+import ctypes, errno, fcntl, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+folder = os.open("/workspace", os.O_RDONLY)
+name = ctypes.create_string_buffer(struct.pack("q4088s", 0, b"mine"), 4096)
+for order in (0x5000940e, 0x50009418, 0x50009401, 0x50009417, 0x1_5000940e):
+    ctypes.set_errno(0)
+    made = libc.ioctl(ctypes.c_int(folder), ctypes.c_ulong(order), name)
+    print(hex(order), "made" if made >= 0 else errno.errorcode[ctypes.get_errno()])
+for number in range(256):
+    ctypes.set_errno(0)
+    if libc.ioctl(ctypes.c_int(folder), ctypes.c_ulong(0x9400 | number), None) >= 0 or ctypes.get_errno() != errno.EPERM:
+        print("order", number, "is let through")
+with open("/workspace/one", "w+") as one, open("/workspace/two", "w") as two:
+    one.write("words" * 4000); one.flush()
+    fcntl.ioctl(two.fileno(), 0x40049409, one.fileno())
+print("cloned", os.path.getsize("/workspace/two"))
+print("asked", len(fcntl.ioctl(folder, 0x80086601, b"\0" * 8)))
+"#;
+
+#[tokio::test]
+async fn nobody_inside_makes_a_disk_without_a_limit() {
+    let world = World::new(DiskChoice::Btrfs);
+    let living = world.create().await;
+    let said = living.python(USER, SUBVOLUME).await;
+    let refused = ["0x5000940e", "0x50009418", "0x50009401", "0x50009417", "0x15000940e"];
+    let refused = refused.map(|order| format!("{order} EPERM")).join("\n");
+    assert_eq!(said, format!("{refused}\ncloned 20000\nasked 8"));
+    let session = living.spec.session;
+    living.destroy().await;
+    world.provider.remove_disk(session).await.unwrap();
+}
