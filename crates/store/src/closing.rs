@@ -1,13 +1,13 @@
 //! What an ending run leaves is made whole: what the model had said, calls without a result, prompts that waited.
 
-use domain::{Author, Block, Event, Message, Role, RunId, RunState, ToolCallId, ToolResult};
+use domain::{Author, Block, Epoch, Event, Message, Role, RunId, RunState, ToolCallId, ToolResult};
 
 use crate::batch::binds;
 use crate::head::{Head, composed};
 use crate::runs::{self, RUN};
 use crate::stored::{self, Columns};
 use crate::writer::Work;
-use crate::{Dialect, End, Run, StoreError};
+use crate::{Asker, Dialect, End, Ended, Run, StoreError};
 
 /// What a call is answered that was cut off.
 const CUT_OFF: &str = "This call was interrupted before its result arrived. It may have taken effect, in whole or in part: \
@@ -16,6 +16,46 @@ const CUT_OFF: &str = "This call was interrupted before its result arrived. It m
 /// The answer of a call that was cut off.
 pub(crate) fn cut_off(call: ToolCallId) -> ToolResult {
     ToolResult::error(call, CUT_OFF)
+}
+
+/// Ends a run that has not ended, for whoever holds it (or, without an epoch, for anybody).
+pub(crate) async fn end(
+    work: &mut Work,
+    asker: Asker,
+    id: RunId,
+    epoch: Option<Epoch>,
+    end: End,
+) -> Result<Ended, StoreError> {
+    let (run, mut head, row) = runs::read(work, asker, id).await?;
+    let waits = row.id_or_none("next_run")?;
+    if run.state.is_final() {
+        return Ok(Ended {
+            state: run.state,
+            now: false,
+            next: None,
+            events: Vec::new(),
+        });
+    }
+    if let Some(epoch) = epoch {
+        run.check_hold(epoch)?;
+    }
+    if !run.state.may_become(end.state) || !end.state.is_final() {
+        return Err(StoreError::Invalid {
+            subject: "the end of a run",
+            reason: format!(
+                "a run that is {} cannot end as {}",
+                run.state.as_str(),
+                end.state.as_str()
+            ),
+        });
+    }
+    let next = close(work, &mut head, &run, &end, None).await?;
+    Ok(Ended {
+        state: end.state,
+        now: true,
+        next: next.or(waits),
+        events: head.finish(work)?,
+    })
 }
 
 /// Ends a run, with everything that it leaves. Gives the run that is to be taken next, where prompts that waited made one.

@@ -1,5 +1,7 @@
 //! Runs: taken under a lease, renewed, ended.
 
+mod take;
+
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use crate::head::{HEAD, Head, OPEN};
 use crate::sessions::SESSION;
 use crate::stored::{self, Columns};
 use crate::writer::Work;
-use crate::{Asker, AuditEntry, LastTurn, Session, Store, StoreError, audit, closing, money, turns};
+use crate::{Asker, AuditEntry, LastTurn, Session, Store, StoreError, audit, closing};
 
 /// Who works on a run, and until when without a word.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -315,7 +317,7 @@ impl Store {
         asker.must_be_system("take a run")?;
         let holder = holder.to_owned();
         self.write("take a run", move |work| {
-            Box::pin(async move { take(work, asker, run, holder, lease).await })
+            Box::pin(async move { take::take(work, asker, run, holder, lease).await })
         })
         .await
     }
@@ -409,7 +411,7 @@ impl Store {
     }
 
     /// Ends a run: what the model had said so far is kept as an interrupted message, calls without a result are answered as
-    /// interrupted, and the epoch grows, so that whoever still works on it is refused. Prompts that had wanted to join it become the next run.
+    /// interrupted. Whoever still works on it is refused from then on. Prompts that had wanted to join it become the next run.
     /// A run that has ended stays as it is.
     ///
     /// # Errors
@@ -417,7 +419,7 @@ impl Store {
     pub async fn end_run(&self, asker: Asker, run: RunId, epoch: Epoch, end: End) -> Result<Ended, StoreError> {
         asker.must_be_system("end a run")?;
         self.write("end a run", move |work| {
-            Box::pin(async move { end_now(work, asker, run, Some(epoch), end).await })
+            Box::pin(async move { closing::end(work, asker, run, Some(epoch), end).await })
         })
         .await
     }
@@ -430,7 +432,7 @@ impl Store {
         let reason = reason.to_owned();
         self.write("cancel a run", move |work| {
             Box::pin(async move {
-                let ended = end_now(work, asker, run, None, End::cancelled(reason.as_str())).await?;
+                let ended = closing::end(work, asker, run, None, End::cancelled(reason.as_str())).await?;
                 if ended.now {
                     let entry = AuditEntry {
                         action: "run.cancelled".to_owned(),
@@ -456,112 +458,4 @@ fn told(run: &Run, state: RunState) -> Event {
         reason: None,
         code: None,
     }
-}
-
-async fn end_now(
-    work: &mut Work,
-    asker: Asker,
-    id: RunId,
-    epoch: Option<Epoch>,
-    end: End,
-) -> Result<Ended, StoreError> {
-    let (run, mut head, row) = read(work, asker, id).await?;
-    let waits = row.id_or_none("next_run")?;
-    if run.state.is_final() {
-        return Ok(Ended {
-            state: run.state,
-            now: false,
-            next: None,
-            events: Vec::new(),
-        });
-    }
-    if let Some(epoch) = epoch {
-        run.check_hold(epoch)?;
-    }
-    if !run.state.may_become(end.state) || !end.state.is_final() {
-        return Err(StoreError::Invalid {
-            subject: "the end of a run",
-            reason: format!(
-                "a run that is {} cannot end as {}",
-                run.state.as_str(),
-                end.state.as_str()
-            ),
-        });
-    }
-    let next = closing::close(work, &mut head, &run, &end, None).await?;
-    Ok(Ended {
-        state: end.state,
-        now: true,
-        next: next.or(waits),
-        events: head.finish(work)?,
-    })
-}
-
-async fn take(
-    work: &mut Work,
-    asker: Asker,
-    id: RunId,
-    holder: String,
-    lease: Duration,
-) -> Result<Option<TakenRun>, StoreError> {
-    let (mut run, mut head, row) = read(work, asker, id).await?;
-    let others = row.id_or_none::<RunId>("next_run")?;
-    let held = run
-        .lease
-        .as_ref()
-        .is_some_and(|lease| lease.until > work.now && lease.holder != holder);
-    // While one is under way, the others are queued and younger, or it is this one's turn to wait.
-    let must_wait = run.state == RunState::Queued && others.is_some_and(|other| other < run.id);
-    let under_way = run.state == RunState::Queued && head.open_runs > 1 && !must_wait && {
-        let runs = closing::open_runs(work, &head).await?;
-        runs.iter()
-            .any(|other| other.id != id && other.state != RunState::Queued)
-    };
-    if run.state.is_final() || held || must_wait || under_way {
-        return Ok(None);
-    }
-    let mut session = Session::of(&row)?;
-    head.epoch = Epoch(head.epoch.0 + 1);
-    run.epoch = head.epoch;
-    run.attempts += 1;
-    run.started = run.started.or(Some(work.now));
-    if run.state == RunState::Queued {
-        run.state = RunState::Running;
-    }
-    let until = work.now.after(lease);
-    work.batch.add(
-        "UPDATE runs SET state = $2, epoch = $3, attempts = $4, started = $5, holder = $6, lease_until = $7 WHERE id = $1",
-        binds![
-            id,
-            run.state.as_str(),
-            run.epoch.0,
-            run.attempts,
-            run.started,
-            holder.as_str(),
-            until
-        ],
-    );
-    run.lease = Some(Lease { holder, until });
-    head.event(&mut work.batch, work.now, told(&run, run.state))?;
-    money::charge_left(work, &mut head, id).await?;
-    if let Some((turn, _)) = head.open.take_if(|(_, open)| open.run == id) {
-        closing::forget_open(work, turn);
-    }
-    if head.open_calls.is_empty() {
-        for message in closing::take_waiting(work, &mut head, Some(id)).await? {
-            head.message(&mut work.batch, work.now, message, None)?;
-        }
-    }
-    let last_turn = turns::last(work, id).await?;
-    head.last_run = Some(id);
-    session.epoch = head.epoch;
-    session.messages = head.messages;
-    session.events = head.events;
-    session.run = Some((id, run.state));
-    Ok(Some(TakenRun {
-        run,
-        session,
-        last_turn,
-        events: head.finish(work)?,
-    }))
 }
