@@ -1,6 +1,6 @@
 //! Making a sandbox: what can be done side by side is.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use crate::network::Networks;
 use crate::process::Process;
 use crate::record::{Folder, make_folder};
 use crate::root::{self, Parts};
+use crate::words::Words;
 
 /// How long the OCI runtime may take; it takes thousandths of that.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,7 +67,13 @@ impl Workshop {
     }
 
     /// Makes everything of a sandbox whose folder and link are there, and starts it.
-    pub(crate) fn make(&self, spec: &SandboxSpec, folder: &Folder, root_uid: u32) -> Result<Process, ProviderError> {
+    pub(crate) fn make(
+        &self,
+        spec: &SandboxSpec,
+        folder: &Folder,
+        words: &Words,
+        root_uid: u32,
+    ) -> Result<Process, ProviderError> {
         let image = self.image(spec);
         let environment = bundle::environment(spec, &image)?;
         thread::scope(|side_by_side| {
@@ -95,21 +102,16 @@ impl Workshop {
                 })?;
                 bundle::write(folder.path(), &config)?;
                 // The sandbox's processes hold the network from here on.
-                self.start(spec, folder)
+                self.start(spec, folder, words)
             });
             made.join().unwrap_or_else(|_| panicked())
         })
     }
 
     /// Runs the OCI runtime, which makes the container, starts its PID 1 and ends.
-    fn start(&self, spec: &SandboxSpec, folder: &Folder) -> Result<Process, ProviderError> {
+    fn start(&self, spec: &SandboxSpec, folder: &Folder, words: &Words) -> Result<Process, ProviderError> {
         let name = self.config.command.display();
         let attempt = || format!("run {name} for sandbox {}", spec.id);
-        let log = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(folder.log())
-            .attempt(attempt)?;
         let pid_file = folder.path().join("pid");
         let child = Command::new(&self.config.command)
             .arg("--root")
@@ -120,8 +122,8 @@ impl Workshop {
             .arg(&pid_file)
             .arg(spec.id.to_string())
             .stdin(Stdio::null())
-            .stdout(log.try_clone().attempt(attempt)?)
-            .stderr(log)
+            .stdout(words.writer().attempt(attempt)?)
+            .stderr(words.writer().attempt(attempt)?)
             .spawn();
         let mut child = child.map_err(|error| ProviderError::Machine {
             lacks: format!(
@@ -135,20 +137,15 @@ impl Workshop {
         }
         let status = child.wait().attempt(attempt)?;
         if !status.success() {
-            return Err(ProviderError::failed(
-                attempt(),
-                format!("{status}: {}", folder.last_words()),
-            ));
+            return Err(ProviderError::failed(attempt(), format!("{status}: {}", words.last())));
         }
         let pid = fs::read_to_string(&pid_file).attempt(|| format!("read {}", pid_file.display()))?;
         let pid = pid
             .trim()
             .parse()
             .attempt(|| format!("understand {}", pid_file.display()))?;
-        Process::open(pid).map_err(|error| {
-            let words = folder.last_words();
-            ProviderError::failed(format!("keep sandbox {} alive: {error}", spec.id), words)
-        })
+        Process::open(pid)
+            .map_err(|error| ProviderError::failed(format!("keep sandbox {} alive: {error}", spec.id), words.last()))
     }
 
     /// Removes what the OCI runtime noted of a sandbox.

@@ -10,6 +10,7 @@
 //! - [`cgroup`]: freezing, killing and counting, in cgroups of either version
 //! - [`process`]: a sandbox's PID 1, told apart from whoever gets its number later
 //! - [`record`]: what is written down, so that a provider that was restarted finds its sandboxes again
+//! - [`words`]: what PID 1 says to nobody in particular
 //!
 //! The mounts are made by a thread in a mount namespace of its own, and the OCI runtime is started from there. So the
 //! machine's own mount table never shows a sandbox, and whatever is half done when this process is killed vanishes with
@@ -26,6 +27,7 @@ mod process;
 mod provider;
 mod record;
 mod root;
+mod words;
 
 pub use config::{Config, DiskChoice};
 pub use disk::DiskKind;

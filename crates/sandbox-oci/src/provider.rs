@@ -20,6 +20,7 @@ use crate::attempt::Attempt;
 use crate::create::{self, Workshop};
 use crate::record::{Folder, Record, make_folder};
 use crate::root::{self, IDS};
+use crate::words::Words;
 use crate::{Config, DiskKind};
 
 /// Makes sandboxes as containers of an OCI runtime. Needs root. One provider at a time may use a `run` folder.
@@ -200,12 +201,14 @@ impl Shared {
 
     fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
         spec.limits.check()?;
+        let words = Words::new().attempt(|| "make room for a runtime's words".into())?;
         let held = self.reserve(spec)?;
         let made = held.in_turn(|held| {
             held.folder.make()?;
             held.folder.write(&held.record)?;
             held.listens(create::listen(&held.folder, held.record.root_uid)?);
-            let process = self.workshop.make(spec, &held.folder, held.record.root_uid)?;
+            let words = held.words.get_or_init(|| words);
+            let process = self.workshop.make(spec, &held.folder, words, held.record.root_uid)?;
             let attempt = || format!("limit the TCP buffers of sandbox {}", spec.id);
             held.group
                 .limit_tcp_buffers(spec.limits.memory_bytes)
@@ -299,7 +302,7 @@ impl Held {
         if self.group.ran_out_of_memory() {
             return "it ran out of memory and the kernel ended its runtime".into();
         }
-        let words: String = self.folder.last_words();
+        let words = self.words.get().map(Words::last).unwrap_or_default();
         match words.lines().last() {
             Some(last) => format!(
                 "its runtime has ended; its last words: {}",

@@ -50,11 +50,6 @@ impl Folder {
         self.0.join("link")
     }
 
-    /// The runtime's own words, and the OCI runtime's where it failed.
-    pub(crate) fn log(&self) -> PathBuf {
-        self.0.join("runtime.log")
-    }
-
     pub(crate) fn make(&self) -> Result<(), ProviderError> {
         // Root inside, who is nobody here, must be able to pass.
         make_folder(&self.0, 0o711)
@@ -78,14 +73,6 @@ impl Folder {
             read => read.attempt(attempt)?,
         };
         serde_json::from_slice(&text).attempt(attempt).map(Some)
-    }
-
-    /// The last words that were said to nobody in particular.
-    pub(crate) fn last_words(&self) -> String {
-        const MOST: usize = 2_000;
-        let words = fs::read(self.log()).unwrap_or_default();
-        let tail = &words[words.len().saturating_sub(MOST)..];
-        String::from_utf8_lossy(tail).trim().to_owned()
     }
 
     pub(crate) fn remove(&self) -> Result<(), ProviderError> {

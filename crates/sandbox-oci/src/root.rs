@@ -23,7 +23,7 @@ use crate::record::{Folder, make_folder};
 /// How many ids a sandbox has.
 pub(crate) const IDS: u32 = 65_536;
 
-/// Room for the records and logs of thousands of sandboxes.
+/// Room for the records of thousands of sandboxes.
 const RUN_BYTES: u64 = 256 << 20;
 
 /// What a root file system is made of.

@@ -12,6 +12,7 @@ use crate::cgroup::Group;
 use crate::create::Workshop;
 use crate::process::Process;
 use crate::record::{Folder, Record};
+use crate::words::Words;
 
 /// How long a process may take to be gone once it was killed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +29,8 @@ pub(super) struct Held {
     pub(super) folder: Folder,
     pub(super) group: Group,
     listener: OnceLock<UnixListener>,
+    /// Unset where another process made the sandbox: it alone held them.
+    pub(super) words: OnceLock<Words>,
     /// Unset while the sandbox is being made; none where its process was gone when it was found.
     process: OnceLock<Option<Process>>,
     /// Held by whoever changes the sandbox.
@@ -41,6 +44,7 @@ impl Held {
             group: workshop.hierarchies.group(record.spec.id),
             record,
             listener: OnceLock::new(),
+            words: OnceLock::new(),
             process: OnceLock::new(),
             turn: Mutex::new(Stage::There),
         }

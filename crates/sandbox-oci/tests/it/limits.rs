@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use sandbox::{SandboxProvider, SandboxState};
 use sandbox_oci::DiskChoice;
 
-use crate::world::{LIMITS, Living, USER, World};
+use crate::world::{LIMITS, Living, RUNTIME, USER, World};
 
 #[tokio::test]
 async fn memory_ends_inside_alone() {
@@ -129,4 +129,31 @@ async fn a_dead_runtime_is_a_dead_sandbox() {
     ));
     living.destroy().await;
     assert!(world.files().is_empty());
+}
+
+#[tokio::test]
+async fn a_runtime_that_shouts_takes_nothing_from_others() {
+    let world = World::new(DiskChoice::Auto);
+    let living = world.create().await;
+    let (said, code) = living
+        .attempt(RUNTIME, "echo these are my words >&2; head -c 100000000 /dev/zero >&2")
+        .await;
+    assert_ne!(code, 0, "{said}");
+    let longer = "import os; os.ftruncate(2, 1 << 40)";
+    assert_ne!(living.attempt(RUNTIME, &format!("python3 -c '{longer}'")).await.1, 0);
+    let folder = world.config.run.join("sandboxes").join(living.spec.id.to_string());
+    for entry in fs::read_dir(&folder).unwrap() {
+        let entry = entry.unwrap();
+        assert!(entry.metadata().unwrap().len() < 100_000, "{}", entry.path().display());
+    }
+    testkit::run(std::process::Command::new("kill").args(["-9", &living.pid(&world).to_string()]));
+    let reason = testkit::eventually_async("the sandbox is dead", async || {
+        match world.provider.status(living.spec.id).await.unwrap().state {
+            SandboxState::Dead { reason } => Some(reason),
+            _ => None,
+        }
+    })
+    .await;
+    assert!(reason.contains("these are my words"), "{reason}");
+    living.destroy().await;
 }

@@ -17,6 +17,8 @@ use tokio::net::UnixListener;
 pub(crate) const USER: u32 = 1000;
 /// Root inside.
 pub(crate) const ROOT: u32 = 0;
+/// Root inside with PID 1's own output.
+pub(crate) const RUNTIME: u32 = u32::MAX;
 
 /// A provider with folders of its own.
 pub(crate) struct World {
