@@ -1,6 +1,7 @@
 //! What is done on this machine without the API, and how the API is found.
 
 use std::fs;
+use std::io::IsTerminal;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
@@ -137,10 +138,20 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
         ImageCommand::Build { recipe, always } => {
             let recipe = Recipe::read(recipe)?;
             let rebuild = if *always { Rebuild::Always } else { Rebuild::WhenChanged };
+            let terminal = std::io::stderr().is_terminal();
             let built = images.build(&recipe, rebuild, &mut |progress| match progress {
+                Progress::Stage(stage) if terminal => eprintln!("\r\x1b[K{}", harmless(stage)),
                 Progress::Stage(stage) => eprintln!("{}", harmless(stage)),
-                Progress::Line(line) => eprintln!("  {}", harmless(line)),
+                // What the programs say passes by in one line; where a build fails, their last lines stand in the error.
+                Progress::Line(line) if terminal => {
+                    let short: String = harmless(line).chars().take(76).collect();
+                    eprint!("\r\x1b[K  {short}");
+                }
+                Progress::Line(_) => {}
             })?;
+            if terminal {
+                eprint!("\r\x1b[K");
+            }
             if json {
                 println!("{}", json!(built));
             } else {
