@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use domain::{Author, Block, Epoch, Event, Message, MessageId, NumberedEvent, Role, RunId, SessionId};
+use sqlx::Row;
 use sqlx::sqlite::SqliteRow;
 
 use crate::batch::binds;
@@ -126,24 +127,25 @@ impl Store {
             }),
         };
         let mut chain = Chain::from(session, through.max(after), &row)?;
-        let sql = "SELECT position, id, role, CASE WHEN dialect = $4 THEN NULL ELSE body END AS body, body_digest, dialect, \
-                   CASE WHEN dialect = $4 THEN ready ELSE NULL END AS ready, ready_digest, hash FROM messages \
-                   WHERE session_id = $1 AND position > $2 AND position <= $3 ORDER BY position";
-        let binds = binds![session, chain.position, chain.last, &*dialect.name];
-        let mut entries = Vec::new();
-        for row in self.read(ATTEMPT, sql, binds).await? {
-            let (id, role, hash) = chain.follow(&row)?;
-            let ready = match (row.blob_or_none("ready")?, row.blob_or_none("body")?) {
-                (Some(ready), _) => ready,
-                (None, body) => (dialect.render)(&stored::read("message", &body.unwrap_or_default())?),
-            };
-            entries.push(Entry {
-                position: chain.position,
-                id,
-                role,
-                ready,
-                hash,
-            });
+        let blocks = self.blocks(ATTEMPT, &chain, chain.last, Some(&dialect.name)).await?;
+        let mut entries = Vec::with_capacity(usize::try_from(chain.last - chain.position).unwrap_or(0));
+        for block in &blocks {
+            let mut rest = block_of(block)?;
+            while !rest.is_empty() {
+                let read = chain.follow(&mut rest, Some(&dialect.name))?;
+                let ready = if read.ready {
+                    read.said.to_vec()
+                } else {
+                    (dialect.render)(&stored::read("message", read.said)?)
+                };
+                entries.push(Entry {
+                    position: chain.position,
+                    id: read.id,
+                    role: read.role,
+                    ready,
+                    hash: chain.hash,
+                });
+            }
         }
         chain.end()?;
         Ok(History { compaction, entries })
@@ -174,15 +176,16 @@ impl Store {
             .last
             .min(after.saturating_add(i64::from(limit.min(Self::LONGEST_PAGE))));
         let whole = until == chain.last;
-        let sql = "SELECT position, id, role, body, body_digest, dialect, NULL AS ready, ready_digest, hash FROM messages \
-                   WHERE session_id = $1 AND position > $2 AND position <= $3 ORDER BY position";
         let mut messages = Vec::new();
-        for row in self.read(ATTEMPT, sql, binds![session, after, until]).await? {
-            chain.follow(&row)?;
-            messages.push(Positioned {
-                position: chain.position,
-                message: stored::read("message", &row.blob("body")?)?,
-            });
+        for block in &self.blocks(ATTEMPT, &chain, until, None).await? {
+            let mut rest = block_of(block)?;
+            while !rest.is_empty() {
+                let read = chain.follow(&mut rest, None)?;
+                messages.push(Positioned {
+                    position: chain.position,
+                    message: stored::read("message", read.said)?,
+                });
+            }
         }
         if whole {
             chain.end()?;
@@ -215,6 +218,84 @@ impl Store {
             id: message.to_string(),
         })?;
         row.integer("position")
+    }
+
+    /// The messages that follow in the chain, up to and with `until`, in blocks; ready for a model where they are stored in this dialect, else as they were said.
+    async fn blocks(
+        &self,
+        attempt: &'static str,
+        chain: &Chain,
+        until: i64,
+        dialect: Option<&str>,
+    ) -> Result<Vec<SqliteRow>, StoreError> {
+        let binds = binds![chain.session, chain.position, until, dialect];
+        self.read(attempt, BLOCKS, binds).await
+    }
+}
+
+/// Messages in blocks of fifty, since a row costs more than a message does. Each message is a line of what is known of it, which ends
+/// with the number of the bytes that follow.
+const BLOCKS: &str = "WITH RECURSIVE blocks (first) AS \
+     (SELECT $2 UNION ALL SELECT first + 50 FROM blocks WHERE first + 50 < $3) \
+     SELECT (SELECT GROUP_CONCAT(head || ' ' || OCTET_LENGTH(said) || CHAR(10) || said, '') FROM \
+     (SELECT position || ' ' || id || ' ' || role || ' ' || HEX(body_digest) || ' ' || HEX(ready_digest) || ' ' || HEX(hash) \
+     || ' ' || HEX(dialect) AS head, CASE WHEN dialect = $4 THEN ready ELSE body END AS said FROM messages \
+     WHERE session_id = $1 AND position > first AND position <= MIN(first + 50, $3) ORDER BY position)) AS block FROM blocks";
+
+fn block_of(row: &SqliteRow) -> Result<&[u8], StoreError> {
+    let block: Option<&[u8]> = row
+        .try_get("block")
+        .map_err(|source| stored::corrupt("block of messages", source))?;
+    Ok(block.unwrap_or_default())
+}
+
+/// A message out of a block.
+struct Read<'a> {
+    position: i64,
+    id: MessageId,
+    role: Role,
+    body_digest: Hash,
+    ready_digest: Hash,
+    hash: Hash,
+    dialect: String,
+    /// It is what a model is told, and not what was said.
+    ready: bool,
+    said: &'a [u8],
+}
+
+impl<'a> Read<'a> {
+    /// Takes one off a block. None: that is not how messages are stored.
+    fn take(rest: &mut &'a [u8], dialect: Option<&str>) -> Option<Self> {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        let (line, bytes) = rest.split_at(end);
+        let mut words = std::str::from_utf8(line).ok()?.split(' ');
+        let position = words.next()?.parse().ok()?;
+        let id = words.next()?.parse().ok()?;
+        let role = match words.next()? {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            _ => return None,
+        };
+        let mut hash = || {
+            let mut bytes = [0; 32];
+            hex::decode_to_slice(words.next()?, &mut bytes).ok()?;
+            Some(Hash(bytes))
+        };
+        let (body_digest, ready_digest, link) = (hash()?, hash()?, hash()?);
+        let stored = String::from_utf8(hex::decode(words.next()?).ok()?).ok()?;
+        let (said, after) = bytes.get(1..)?.split_at_checked(words.next()?.parse().ok()?)?;
+        *rest = after;
+        Some(Self {
+            position,
+            id,
+            role,
+            body_digest,
+            ready_digest,
+            hash: link,
+            ready: dialect == Some(stored.as_str()),
+            dialect: stored,
+            said,
+        })
     }
 }
 
@@ -256,34 +337,34 @@ impl Chain {
         })
     }
 
-    /// Goes on to the next message, and makes sure that it is the one that was stored.
-    fn follow(&mut self, row: &SqliteRow) -> Result<(MessageId, Role, Hash), StoreError> {
+    /// Goes on to the next message of a block, and makes sure that it is the one that was stored.
+    fn follow<'a>(&mut self, rest: &mut &'a [u8], dialect: Option<&str>) -> Result<Read<'a>, StoreError> {
         self.position += 1;
         let tampered = StoreError::Tampered {
             session: self.session,
             position: self.position,
         };
-        let (body_digest, ready_digest) = (row.hash("body_digest")?, row.hash("ready_digest")?);
-        let read = [
-            (row.blob_or_none("body")?, body_digest),
-            (row.blob_or_none("ready")?, ready_digest),
-        ];
-        let whole = read
-            .iter()
-            .all(|(bytes, digest)| bytes.as_ref().is_none_or(|bytes| chain::digest(bytes) == *digest));
-        let id = row.id("id")?;
-        let role = match row.text("role")?.as_str() {
-            "user" => Role::User,
-            "assistant" => Role::Assistant,
-            _ => return Err(tampered),
+        let Some(read) = Read::take(rest, dialect) else {
+            return Err(tampered);
         };
-        let dialect = row.text("dialect")?;
-        let hash = message_link(self.hash, self.position, id, role, body_digest, &dialect, ready_digest);
-        if !whole || row.integer("position")? != self.position || hash != row.hash("hash")? {
+        let digest = if read.ready {
+            read.ready_digest
+        } else {
+            read.body_digest
+        };
+        self.hash = message_link(
+            self.hash,
+            self.position,
+            read.id,
+            read.role,
+            read.body_digest,
+            &read.dialect,
+            read.ready_digest,
+        );
+        if read.position != self.position || chain::digest(read.said) != digest || read.hash != self.hash {
             return Err(tampered);
         }
-        self.hash = hash;
-        Ok((id, role, hash))
+        Ok(read)
     }
 
     /// Makes sure that nothing is missing at the end.
