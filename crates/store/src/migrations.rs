@@ -91,3 +91,52 @@ async fn run(
 fn before(path: &Path, schema: i64, now: Timestamp) -> PathBuf {
     beside(path, &format!(".schema-{schema}-{}", now.0))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+    use sqlx::{ConnectOptions, Connection};
+
+    use super::*;
+    use crate::open::options;
+
+    async fn open(path: &Path) -> SqliteConnection {
+        options(path).create_if_missing(true).connect().await.unwrap()
+    }
+
+    /// What stands in the only row of the table that the test made.
+    async fn kept(path: &Path) -> i64 {
+        let mut connection = open(path).await;
+        let found = pragma(&mut connection, path, "SELECT word FROM kept").await.unwrap();
+        connection.close().await.unwrap();
+        found
+    }
+
+    #[tokio::test]
+    async fn an_older_store_is_copied_and_then_migrated() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("belljar.db");
+        let mut connection = open(&path).await;
+        check_and_run(&mut connection, &path, Timestamp(6)).await.unwrap();
+        for sql in ["CREATE TABLE kept (word BIGINT)", "INSERT INTO kept VALUES (42)"] {
+            execute(&mut connection, sql.to_owned(), Vec::new()).await.unwrap();
+        }
+        let broken = [MIGRATIONS, &["UPDATE kept SET word = 0; nonsense"]].concat();
+        let error = run(&mut connection, &path, Timestamp(7), &broken).await.unwrap_err();
+        assert!(error.to_string().contains("migrate the store"), "{error}");
+        let version = "PRAGMA user_version";
+        assert_eq!(pragma(&mut connection, &path, version).await.unwrap(), SCHEMA);
+        assert_eq!(kept(&path).await, 42, "half a migration is none");
+
+        let newer = [MIGRATIONS, &["UPDATE kept SET word = word + 1;"]].concat();
+        run(&mut connection, &path, Timestamp(8), &newer).await.unwrap();
+        assert_eq!(pragma(&mut connection, &path, version).await.unwrap(), SCHEMA + 1);
+        let copy = before(&path, SCHEMA, Timestamp(8));
+        let mut copied = open(&copy).await;
+        assert_eq!(schema_of(&mut copied, &copy).await.unwrap(), SCHEMA);
+        copied.close().await.unwrap();
+        assert_eq!((kept(&copy).await, kept(&path).await), (42, 43));
+        connection.close().await.unwrap();
+    }
+}
