@@ -35,6 +35,8 @@ CREATE TABLE sessions (
     open_calls TEXT NOT NULL,
     compacted BIGINT NOT NULL,
     run_id TEXT,
+    spent BIGINT NOT NULL,
+    reserved BIGINT NOT NULL,
     sandbox TEXT,
     sandbox_state TEXT
 );
@@ -86,8 +88,8 @@ CREATE TABLE runs (
     delivery TEXT NOT NULL,
     settings TEXT NOT NULL,
     attempts BIGINT NOT NULL,
-    turn BIGINT NOT NULL,
-    answered BIGINT NOT NULL,
+    spent BIGINT NOT NULL,
+    reserved BIGINT NOT NULL,
     created BIGINT NOT NULL,
     started BIGINT,
     ended BIGINT,
@@ -120,6 +122,7 @@ CREATE TABLE requests (
     PRIMARY KEY (asker, name)
 ) WITHOUT ROWID;
 
+-- From its row on, the results that a turn brought stand in the history.
 CREATE TABLE turns (
     run_id TEXT NOT NULL REFERENCES runs (id),
     turn BIGINT NOT NULL,
@@ -133,14 +136,15 @@ CREATE TABLE turns (
 
 CREATE TABLE open_messages (
     session_id TEXT PRIMARY KEY REFERENCES sessions (id),
-    turn_id TEXT NOT NULL UNIQUE,
+    turn_id TEXT NOT NULL,
     run_id TEXT NOT NULL,
     message_id TEXT NOT NULL,
     model TEXT NOT NULL,
     said TEXT NOT NULL,
     thought TEXT NOT NULL
-);
+) WITHOUT ROWID;
 
+-- Never more than there are calls under way.
 CREATE TABLE reservations (
     id TEXT PRIMARY KEY,
     session_id TEXT NOT NULL REFERENCES sessions (id),
@@ -150,10 +154,9 @@ CREATE TABLE reservations (
     price_version TEXT NOT NULL,
     day BIGINT NOT NULL,
     amount BIGINT NOT NULL
-);
-CREATE INDEX reservations_by_run ON reservations (run_id);
+) WITHOUT ROWID;
 
--- Running sums of the ledger and the reservations, named `run:…`, `session:…`, `user:…:day`, `day:…`.
+-- Running sums of the ledger and the reservations, named `user:…:day` and `day:…`; runs and sessions hold their own.
 CREATE TABLE spend (
     name TEXT PRIMARY KEY,
     spent BIGINT NOT NULL,

@@ -1,16 +1,18 @@
 //! SQL that is sent together. Each trip to a connection's thread costs more than most statements, so a job collects its
 //! writes and makes one trip.
 
+use std::sync::Arc;
+
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{Arguments, AssertSqlSafe, Executor};
 
-/// A value for a placeholder.
+/// A value for a placeholder; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) enum Bind {
     Null,
     Integer(i64),
-    Text(String),
-    Blob(Vec<u8>),
+    Text(Arc<str>),
+    Blob(Arc<Vec<u8>>),
 }
 
 impl From<i64> for Bind {
@@ -27,25 +29,25 @@ impl From<bool> for Bind {
 
 impl From<&str> for Bind {
     fn from(value: &str) -> Self {
-        Self::Text(value.to_owned())
+        Self::Text(value.into())
     }
 }
 
 impl From<String> for Bind {
     fn from(value: String) -> Self {
-        Self::Text(value)
+        Self::Text(value.into())
     }
 }
 
 impl From<Vec<u8>> for Bind {
     fn from(value: Vec<u8>) -> Self {
-        Self::Blob(value)
+        Self::Blob(Arc::new(value))
     }
 }
 
 impl From<crate::Hash> for Bind {
     fn from(value: crate::Hash) -> Self {
-        Self::Blob(value.0.to_vec())
+        Self::Blob(Arc::new(value.0.to_vec()))
     }
 }
 
@@ -65,7 +67,7 @@ macro_rules! bind_id {
     ($($id:ident),*) => {
         $(impl From<domain::$id> for Bind {
             fn from(value: domain::$id) -> Self {
-                Self::Text(value.to_string())
+                Self::Text(value.to_string().into())
             }
         })*
     };
@@ -113,16 +115,14 @@ impl Batch {
         self.sql.is_empty()
     }
 
-    /// Takes everything that was added, between a statement before and one after.
-    pub(crate) fn take(&mut self, before: &str, after: &str) -> (String, Vec<Bind>) {
-        let sql = format!("{before}{}{after}", self.sql);
-        self.sql.clear();
-        (sql, std::mem::take(&mut self.binds))
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.sql.clear();
-        self.binds.clear();
+    /// Runs everything that was added, between a statement before and one after.
+    pub(crate) async fn execute(
+        &self,
+        connection: &mut SqliteConnection,
+        before: &str,
+        after: &str,
+    ) -> Result<(), sqlx::Error> {
+        execute(connection, format!("{before}{}{after}", self.sql), self.binds.clone()).await
     }
 }
 
@@ -160,6 +160,16 @@ pub(crate) async fn rows(
     connection.fetch_all(query).await
 }
 
+/// The first row that a statement gives, if it gives any.
+pub(crate) async fn row(
+    connection: &mut SqliteConnection,
+    sql: impl Into<String>,
+    binds: Vec<Bind>,
+) -> Result<Option<SqliteRow>, sqlx::Error> {
+    let query = sqlx::query_with(AssertSqlSafe(sql.into()), arguments(binds)?);
+    connection.fetch_optional(query).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,12 +179,10 @@ mod tests {
         let mut batch = Batch::default();
         batch.add("INSERT INTO a VALUES ($1, $2)", binds![1_i64, "x"]);
         batch.add("UPDATE b SET c = $2 WHERE d = $1", binds![2_i64, None::<i64>]);
-        let (sql, binds) = batch.take("BEGIN;", "COMMIT");
         assert_eq!(
-            sql,
-            "BEGIN;INSERT INTO a VALUES ($1, $2);\nUPDATE b SET c = $4 WHERE d = $3;\nCOMMIT"
+            batch.sql,
+            "INSERT INTO a VALUES ($1, $2);\nUPDATE b SET c = $4 WHERE d = $3;\n"
         );
-        assert_eq!(binds.len(), 4);
-        assert!(batch.is_empty());
+        assert_eq!(batch.binds.len(), 4);
     }
 }

@@ -1,6 +1,6 @@
 //! What an ending run leaves is made whole: what the model had said, calls without a result, prompts that waited.
 
-use domain::{Author, Block, Epoch, Event, Message, Role, RunId, RunState, ToolCallId, ToolResult};
+use domain::{Author, Block, Epoch, Event, Message, Role, RunId, RunState, ToolCallId, ToolResult, TurnId};
 
 use crate::batch::binds;
 use crate::head::{Head, composed};
@@ -82,7 +82,6 @@ pub(crate) async fn close(
         ],
     );
     head.event(
-        &mut work.batch,
         work.now,
         Event::Run {
             run: run.id,
@@ -121,7 +120,7 @@ fn keep_what_was_said(
     let Some((turn, open)) = head.open.take_if(|(_, open)| open.run == run) else {
         return Ok(());
     };
-    forget_open(work, turn);
+    forget_open(work, head, turn);
     if open.text.is_empty() {
         return Ok(());
     }
@@ -139,9 +138,11 @@ fn keep_what_was_said(
 }
 
 /// The open message of a turn is no more.
-pub(crate) fn forget_open(work: &mut Work, turn: domain::TurnId) {
-    work.batch
-        .add("DELETE FROM open_messages WHERE turn_id = $1", binds![turn]);
+pub(crate) fn forget_open(work: &mut Work, head: &Head, turn: TurnId) {
+    work.batch.add(
+        "DELETE FROM open_messages WHERE session_id = $1 AND turn_id = $2",
+        binds![head.session, turn],
+    );
 }
 
 fn answer_open_calls(work: &mut Work, head: &mut Head, dialect: Option<&Dialect>) -> Result<(), StoreError> {

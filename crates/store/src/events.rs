@@ -109,7 +109,7 @@ impl Store {
                             reason: "a message is told of by what stores it".to_owned(),
                         });
                     }
-                    head.event(&mut work.batch, work.now, event)?;
+                    head.event(work.now, event)?;
                 }
                 head.finish(work)
             })
@@ -126,13 +126,14 @@ impl Store {
         let (text, thinking) = (text.to_owned(), thinking.to_owned());
         self.write("keep what a model has said so far", move |work| {
             Box::pin(async move {
-                let sql = "SELECT 1 FROM open_messages WHERE turn_id = $1";
-                if work.one(sql, binds![turn]).await?.is_none() {
+                let sql = "SELECT o.session_id FROM turns t JOIN runs r ON r.id = t.run_id \
+                           JOIN open_messages o ON o.session_id = r.session_id AND o.turn_id = t.id WHERE t.id = $1";
+                let Some(row) = work.one(sql, binds![turn]).await? else {
                     return Ok(false);
-                }
+                };
                 work.batch.add(
-                    "UPDATE open_messages SET said = $2, thought = $3 WHERE turn_id = $1",
-                    binds![turn, text, thinking],
+                    "UPDATE open_messages SET said = $2, thought = $3 WHERE session_id = $1",
+                    binds![row.text("session_id")?, text, thinking],
                 );
                 Ok(true)
             })

@@ -1,8 +1,10 @@
 //! A session's head: the counters and the chain that every write to a session moves on.
 
+use std::fmt::Write;
+
 use domain::{
-    Author, Block, Epoch, Event, EventNumber, Message, MessageId, NumberedEvent, ResultPart, Role, RunId, SessionId,
-    ToolCallId, ToolResult, TurnId, UserId,
+    Author, Block, Epoch, Event, EventNumber, Message, MessageId, Money, NumberedEvent, ResultPart, Role, RunId,
+    SessionId, ToolCallId, ToolResult, TurnId, UserId,
 };
 use sqlx::sqlite::SqliteRow;
 
@@ -39,7 +41,15 @@ pub(crate) struct Head {
     pub(crate) open: Option<(TurnId, OpenMessage)>,
     pub(crate) archived: bool,
     written: Vec<NumberedEvent>,
+    /// As the events stand in the database: the position of a message, or the event itself.
+    rows: Vec<(Option<i64>, Option<Vec<u8>>)>,
+    /// What is added to the session's sums.
+    spent: Money,
+    reserved: Money,
 }
+
+/// Events in one statement.
+const TOGETHER: usize = 100;
 
 impl Head {
     /// Of a session that is made now.
@@ -58,6 +68,9 @@ impl Head {
             open: None,
             archived: false,
             written: Vec::new(),
+            rows: Vec::new(),
+            spent: Money::ZERO,
+            reserved: Money::ZERO,
         }
     }
 
@@ -96,6 +109,9 @@ impl Head {
             open,
             archived: row.integer_or_none("archived")?.is_some(),
             written: Vec::new(),
+            rows: Vec::new(),
+            spent: Money::ZERO,
+            reserved: Money::ZERO,
         })
     }
 
@@ -117,7 +133,7 @@ impl Head {
         dialect: Option<&Dialect>,
     ) -> Result<(), StoreError> {
         for result in message.blocks.iter().filter_map(result_of) {
-            self.event(batch, now, ended(result))?;
+            self.event(now, ended(result))?;
         }
         self.messages += 1;
         let body = stored::write("message", &message)?;
@@ -154,10 +170,7 @@ impl Head {
             Role::Assistant => calls_of(&message),
         };
         self.events += 1;
-        batch.add(
-            "INSERT INTO events (session_id, number, at, message) VALUES ($1, $2, $3, $4)",
-            binds![self.session, self.events, now, self.messages],
-        );
+        self.rows.push((Some(self.messages), None));
         self.written.push(NumberedEvent {
             number: self.events,
             at: now,
@@ -167,12 +180,9 @@ impl Head {
     }
 
     /// Stores an event.
-    pub(crate) fn event(&mut self, batch: &mut Batch, now: domain::Timestamp, event: Event) -> Result<(), StoreError> {
+    pub(crate) fn event(&mut self, now: domain::Timestamp, event: Event) -> Result<(), StoreError> {
         self.events += 1;
-        batch.add(
-            "INSERT INTO events (session_id, number, at, body) VALUES ($1, $2, $3, $4)",
-            binds![self.session, self.events, now, stored::write("event", &event)?],
-        );
+        self.rows.push((None, Some(stored::write("event", &event)?)));
         self.written.push(NumberedEvent {
             number: self.events,
             at: now,
@@ -181,16 +191,40 @@ impl Head {
         Ok(())
     }
 
+    /// Adds to what the session has spent and reserved.
+    pub(crate) fn pay(&mut self, spent: Money, reserved: Money) {
+        self.spent = self.spent.plus(spent);
+        self.reserved = self.reserved.plus(reserved);
+    }
+
+    /// Adds the events, which all are of this job.
+    fn write_events(&mut self, batch: &mut Batch) {
+        let mut rows = self.written.iter().zip(std::mem::take(&mut self.rows)).peekable();
+        while rows.peek().is_some() {
+            let mut sql = "INSERT INTO events (session_id, number, at, message, body) VALUES ".to_owned();
+            let mut binds = binds![self.session];
+            for (event, (message, body)) in rows.by_ref().take(TOGETHER) {
+                let comma = if binds.len() == 1 { "" } else { ", " };
+                let place = binds.len();
+                let [number, at, position, said] = [1, 2, 3, 4].map(|further| place + further);
+                let _ = write!(sql, "{comma}($1, ${number}, ${at}, ${position}, ${said})");
+                binds.extend(binds![event.number, event.at, message, body]);
+            }
+            batch.add(&sql, binds);
+        }
+    }
+
     /// Writes the head itself, and gives what watchers see.
-    pub(crate) fn finish(self, work: &mut Work) -> Result<Vec<NumberedEvent>, StoreError> {
+    pub(crate) fn finish(mut self, work: &mut Work) -> Result<Vec<NumberedEvent>, StoreError> {
         let calls = if self.open_calls.is_empty() {
             String::new()
         } else {
             serde_json::to_string(&self.open_calls).map_err(|source| stored::corrupt("list of calls", source))?
         };
+        self.write_events(&mut work.batch);
         work.batch.add(
-            "UPDATE sessions SET epoch = $2, messages = $3, events = $4, hash = $5, open_calls = $6, run_id = $7 \
-             WHERE id = $1",
+            "UPDATE sessions SET epoch = $2, messages = $3, events = $4, hash = $5, open_calls = $6, run_id = $7, \
+             spent = spent + $8, reserved = reserved + $9 WHERE id = $1",
             binds![
                 self.session,
                 self.epoch.0,
@@ -198,7 +232,9 @@ impl Head {
                 self.events,
                 self.hash,
                 calls,
-                self.last_run
+                self.last_run,
+                self.spent.0,
+                self.reserved.0
             ],
         );
         if !self.written.is_empty() {

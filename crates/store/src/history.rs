@@ -421,6 +421,6 @@ async fn store_summary(work: &mut Work, asker: Asker, wanted: NewCompaction) -> 
         through: last.id,
         summary: words.collect::<Vec<_>>().join("\n"),
     };
-    head.event(&mut work.batch, work.now, event)?;
+    head.event(work.now, event)?;
     head.finish(work)
 }

@@ -120,12 +120,21 @@ impl Store {
         let (model, price_version) = (model.to_owned(), price_version.to_owned());
         self.write("reserve for a call", move |work| {
             Box::pin(async move {
-                let (found, head, _) = runs::read(work, asker, run).await?;
+                let (found, mut head, _) = runs::read(work, asker, run).await?;
                 found.check_hold(epoch)?;
-                let account = Account::of(&head, run, work.now.day());
-                account.check(work, amount, &caps).await?;
+                let day = work.now.day();
+                let sql =
+                    format!("SELECT {SUMS} FROM runs r JOIN sessions s ON s.id = r.session_id {DAYS} WHERE r.id = $1");
+                let row = work
+                    .one(sql, binds![run, day])
+                    .await?
+                    .ok_or_else(|| runs::not_found(run))?;
+                if let Some(over) = Sums::of(&row)?.check(amount, &caps)? {
+                    return Err(StoreError::OverCap(over));
+                }
                 let id = TurnId::new();
-                account.reserve(work, id, &model, &price_version, amount);
+                Account::of(&head, run, day).reserve(work, &mut head, id, &model, &price_version, amount);
+                head.finish(work)?;
                 Ok(Reserved { id })
             })
         })
@@ -177,7 +186,8 @@ impl Store {
     /// It does not exist, for the one who asks.
     pub async fn run_spend(&self, asker: Asker, run: RunId) -> Result<Spend, StoreError> {
         self.run(asker, run).await?;
-        self.spend(format!("run:{run}")).await
+        self.spend("SELECT spent, reserved FROM runs WHERE id = $1", run.to_string())
+            .await
     }
 
     /// What is spent and reserved by a session.
@@ -186,7 +196,11 @@ impl Store {
     /// It does not exist, for the one who asks.
     pub async fn session_spend(&self, asker: Asker, session: SessionId) -> Result<Spend, StoreError> {
         self.owner_of(asker, session).await?;
-        self.spend(format!("session:{session}")).await
+        self.spend(
+            "SELECT spent, reserved FROM sessions WHERE id = $1",
+            session.to_string(),
+        )
+        .await
     }
 
     /// What is spent and reserved by a user on a UTC day ([`domain::Timestamp::day`]).
@@ -195,7 +209,7 @@ impl Store {
     /// They do not exist, for the one who asks.
     pub async fn user_spend(&self, asker: Asker, user: UserId, day: i64) -> Result<Spend, StoreError> {
         self.user(asker, user).await?;
-        self.spend(format!("user:{user}:{day}")).await
+        self.spend(BY_NAME, format!("user:{user}:{day}")).await
     }
 
     /// What is spent and reserved by everybody on a UTC day.
@@ -204,11 +218,10 @@ impl Store {
     /// The one who asks is no admin.
     pub async fn day_spend(&self, asker: Asker, day: i64) -> Result<Spend, StoreError> {
         asker.must_be_admin("see what everybody spends")?;
-        self.spend(format!("day:{day}")).await
+        self.spend(BY_NAME, format!("day:{day}")).await
     }
 
-    async fn spend(&self, name: String) -> Result<Spend, StoreError> {
-        let sql = "SELECT spent, reserved FROM spend WHERE name = $1";
+    async fn spend(&self, sql: &str, name: String) -> Result<Spend, StoreError> {
         match self.read_one("read what is spent", sql, binds![name]).await? {
             None => Ok(Spend::default()),
             Some(row) => Spend::of(&row),
@@ -236,12 +249,66 @@ impl Store {
     }
 }
 
+const BY_NAME: &str = "SELECT spent, reserved FROM spend WHERE name = $1";
+
 impl Spend {
     fn of(row: &SqliteRow) -> Result<Self, StoreError> {
         Ok(Self {
             spent: Money(row.integer("spent")?),
             reserved: Money(row.integer("reserved")?),
         })
+    }
+}
+
+/// The columns of [`Sums`], `r` being the runs and `s` the sessions.
+pub(crate) const SUMS: &str = "r.spent AS run_spent, r.reserved AS run_reserved, s.spent AS session_spent, \
+     s.reserved AS session_reserved, COALESCE(u.spent, 0) AS user_spent, COALESCE(u.reserved, 0) AS user_reserved, \
+     COALESCE(d.spent, 0) AS day_spent, COALESCE(d.reserved, 0) AS day_reserved";
+
+/// Where the sums of a day come from, which is the second placeholder.
+pub(crate) const DAYS: &str = "LEFT JOIN spend u ON u.name = 'user:' || s.owner || ':' || $2 \
+     LEFT JOIN spend d ON d.name = 'day:' || $2";
+
+/// What is spent and reserved under every cap that a call counts in.
+pub(crate) struct Sums([(Cap, Spend); 4]);
+
+impl Sums {
+    /// From a row with [`SUMS`].
+    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+        let spend = |spent: &str, reserved: &str| -> Result<Spend, StoreError> {
+            Ok(Spend {
+                spent: Money(row.integer(spent)?),
+                reserved: Money(row.integer(reserved)?),
+            })
+        };
+        Ok(Self([
+            (Cap::Run, spend("run_spent", "run_reserved")?),
+            (Cap::Session, spend("session_spent", "session_reserved")?),
+            (Cap::User, spend("user_spent", "user_reserved")?),
+            (Cap::Day, spend("day_spent", "day_reserved")?),
+        ]))
+    }
+
+    /// The first cap that leaves no room for an amount.
+    pub(crate) fn check(&self, wanted: Money, caps: &Caps) -> Result<Option<OverCap>, StoreError> {
+        if wanted < Money::ZERO || wanted > DEAREST {
+            return Err(StoreError::Invalid {
+                subject: "the reservation",
+                reason: format!("{wanted} is not what a call can cost: from nothing to {DEAREST}"),
+            });
+        }
+        let limits = [caps.run, caps.session, caps.user, caps.day];
+        let over = self.0.iter().zip(limits).find_map(|((cap, spend), limit)| {
+            let limit = limit?;
+            (spend.spent.plus(spend.reserved).plus(wanted) > limit).then_some(OverCap {
+                cap: *cap,
+                limit,
+                spent: spend.spent,
+                reserved: spend.reserved,
+                wanted,
+            })
+        });
+        Ok(over)
     }
 }
 
@@ -266,69 +333,32 @@ impl Account {
         }
     }
 
-    fn names(&self) -> [(Cap, String); 4] {
-        [
-            (Cap::Run, format!("run:{}", self.run)),
-            (Cap::Session, format!("session:{}", self.session)),
-            (Cap::User, format!("user:{}:{}", self.owner, self.day)),
-            (Cap::Day, format!("day:{}", self.day)),
-        ]
-    }
-
-    /// Refuses an amount for which some cap leaves no room.
-    pub(crate) async fn check(&self, work: &mut Work, wanted: Money, caps: &Caps) -> Result<(), StoreError> {
-        if wanted < Money::ZERO || wanted > DEAREST {
-            return Err(StoreError::Invalid {
-                subject: "the reservation",
-                reason: format!("{wanted} is not what a call can cost: from nothing to {DEAREST}"),
-            });
-        }
-        let limits = [caps.run, caps.session, caps.user, caps.day];
-        if limits.iter().all(Option::is_none) {
-            return Ok(());
-        }
-        let names = self.names();
-        let [run, session, user, day] = [0, 1, 2, 3].map(|place| names[place].1.as_str());
-        let rows = work
-            .all(
-                "SELECT name, spent, reserved FROM spend WHERE name IN ($1, $2, $3, $4)",
-                binds![run, session, user, day],
-            )
-            .await?;
-        for ((cap, name), limit) in names.iter().zip(limits) {
-            let Some(limit) = limit else { continue };
-            let mut spend = Spend::default();
-            for row in &rows {
-                if row.text("name")? == *name {
-                    spend = Spend::of(row)?;
-                }
-            }
-            if spend.spent.plus(spend.reserved).plus(wanted) > limit {
-                return Err(StoreError::OverCap(OverCap {
-                    cap: *cap,
-                    limit,
-                    spent: spend.spent,
-                    reserved: spend.reserved,
-                    wanted,
-                }));
-            }
-        }
-        Ok(())
-    }
-
     /// Moves every sum.
-    fn add(&self, work: &mut Work, spent: Money, reserved: Money) {
-        let [run, session, user, day] = self.names().map(|(_, name)| name);
+    fn add(&self, work: &mut Work, head: &mut Head, spent: Money, reserved: Money) {
+        head.pay(spent, reserved);
         work.batch.add(
-            "INSERT INTO spend (name, spent, reserved) VALUES ($1, $5, $6), ($2, $5, $6), ($3, $5, $6), ($4, $5, $6) \
+            "UPDATE runs SET spent = spent + $2, reserved = reserved + $3 WHERE id = $1",
+            binds![self.run, spent.0, reserved.0],
+        );
+        let (user, day) = (format!("user:{}:{}", self.owner, self.day), format!("day:{}", self.day));
+        work.batch.add(
+            "INSERT INTO spend (name, spent, reserved) VALUES ($1, $3, $4), ($2, $3, $4) \
              ON CONFLICT (name) DO UPDATE SET spent = spend.spent + excluded.spent, \
              reserved = spend.reserved + excluded.reserved",
-            binds![run, session, user, day, spent.0, reserved.0],
+            binds![user, day, spent.0, reserved.0],
         );
     }
 
     /// Sets an amount aside under an id.
-    pub(crate) fn reserve(&self, work: &mut Work, id: TurnId, model: &str, price_version: &str, amount: Money) {
+    pub(crate) fn reserve(
+        &self,
+        work: &mut Work,
+        head: &mut Head,
+        id: TurnId,
+        model: &str,
+        price_version: &str,
+        amount: Money,
+    ) {
         work.batch.add(
             "INSERT INTO reservations (id, session_id, owner, run_id, model, price_version, day, amount) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
@@ -343,7 +373,7 @@ impl Account {
                 amount.0
             ],
         );
-        self.add(work, Money::ZERO, amount);
+        self.add(work, head, Money::ZERO, amount);
     }
 }
 
@@ -395,7 +425,6 @@ impl Reservation {
                 false,
             );
             head.event(
-                &mut work.batch,
                 work.now,
                 Event::Usage {
                     run: self.account.run,
@@ -406,7 +435,7 @@ impl Reservation {
                 },
             )?;
         }
-        self.account.add(work, cost, Money::ZERO.minus(self.amount));
+        self.account.add(work, head, cost, Money::ZERO.minus(self.amount));
         work.batch
             .add("DELETE FROM reservations WHERE id = $1", binds![self.id]);
         Ok(())
@@ -457,8 +486,9 @@ async fn correct(work: &mut Work, id: TurnId, charge: Charge) -> Result<(), Stor
         .clamp(Money::ZERO, DEAREST)
         .minus(Money(row.integer("cost")?));
     ledger::insert(work, &account, id, &Charge { cost, ..charge }, &difference, true);
-    account.add(work, cost, Money::ZERO);
-    Ok(())
+    let mut head = Head::read(work, account.session).await?;
+    account.add(work, &mut head, cost, Money::ZERO);
+    head.finish(work).map(|_| ())
 }
 
 pub(crate) fn no_claim(id: TurnId) -> StoreError {

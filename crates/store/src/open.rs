@@ -177,14 +177,16 @@ impl Store {
         batch::rows(&mut connection, sql, binds).await.map_err(failed)
     }
 
-    /// The one row that a statement gives, if it gives any.
+    /// The first row that a statement gives, if it gives any.
     pub(crate) async fn read_one(
         &self,
         attempt: &'static str,
         sql: impl Into<String>,
         binds: Vec<Bind>,
     ) -> Result<Option<SqliteRow>, StoreError> {
-        Ok(self.read(attempt, sql, binds).await?.pop())
+        let failed = |source| database(attempt, source);
+        let mut connection = self.inner.readers.acquire().await.map_err(failed)?;
+        batch::row(&mut connection, sql, binds).await.map_err(failed)
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -203,6 +205,7 @@ pub(crate) fn options(path: &Path) -> SqliteConnectOptions {
         .statement_cache_capacity(512)
         .row_buffer_size(1_000)
         .pragma("cache_size", "-16000")
+        .pragma("wal_autocheckpoint", "8000")
         .disable_statement_logging()
 }
 

@@ -166,7 +166,7 @@ async fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepte
                 reason: None,
                 code: None,
             };
-            head.event(&mut work.batch, work.now, event)?;
+            head.event(work.now, event)?;
             (under_way.id, Joined::Steered, Vec::new())
         }
         (Delivery::Queue, Some(_)) => {
@@ -310,8 +310,8 @@ pub(crate) async fn find_or_make(
     }
     let head = Head::new(SessionId::new(), owner);
     work.batch.add(
-        "INSERT INTO sessions (id, owner, name, door, title, created, active, epoch, messages, events, hash, open_calls, compacted) \
-         VALUES ($1, $2, $3, $4, $5, $6, $6, 0, 0, 0, $7, '', 0)",
+        "INSERT INTO sessions (id, owner, name, door, title, created, active, epoch, messages, events, hash, open_calls, compacted, spent, reserved) \
+         VALUES ($1, $2, $3, $4, $5, $6, $6, 0, 0, 0, $7, '', 0, 0, 0)",
         binds![
             head.session,
             owner,

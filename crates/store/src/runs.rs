@@ -131,8 +131,9 @@ pub struct Ended {
 
 /// A run's columns, `r` being the runs.
 pub(crate) const RUN: &str = "r.id AS r_id, r.session_id AS r_session, r.owner AS r_owner, r.state AS r_state, \
-     r.epoch AS r_epoch, r.delivery, r.settings, r.attempts, r.turn AS r_turn, r.answered, r.created AS r_created, \
-     r.started, r.ended, r.reason, r.code, r.holder, r.lease_until";
+     r.epoch AS r_epoch, r.delivery, r.settings, r.attempts, r.created AS r_created, \
+     r.started, r.ended, r.reason, r.code, r.holder, r.lease_until, \
+     (SELECT COALESCE(MAX(y.turn), 0) FROM turns y WHERE y.run_id = r.id AND y.state = 'done') AS r_turn";
 
 impl Run {
     /// From a row with [`RUN`].
@@ -207,14 +208,13 @@ pub(crate) fn insert(
     let settings = String::from_utf8(stored::write("run's settings", settings)?)
         .map_err(|source| stored::corrupt("run's settings", source))?;
     work.batch.add(
-        "INSERT INTO runs (id, session_id, owner, state, epoch, delivery, settings, attempts, turn, answered, created, lease_until) \
+        "INSERT INTO runs (id, session_id, owner, state, epoch, delivery, settings, attempts, spent, reserved, created, lease_until) \
          VALUES ($1, $2, $3, 'queued', $4, $5, $6, 0, 0, 0, $7, 0)",
         binds![id, head.session, head.owner, head.epoch.0, word, settings, work.now],
     );
     head.last_run = Some(id);
     head.open_runs += 1;
     head.event(
-        &mut work.batch,
         work.now,
         Event::Run {
             run: id,
@@ -403,7 +403,7 @@ impl Store {
                 }
                 work.batch
                     .add("UPDATE runs SET state = $2 WHERE id = $1", binds![run, state.as_str()]);
-                head.event(&mut work.batch, work.now, told(&found, state))?;
+                head.event(work.now, told(&found, state))?;
                 head.finish(work)
             })
         })

@@ -297,7 +297,7 @@ impl Store {
                     "UPDATE sessions SET sandbox = $2, sandbox_state = $3 WHERE id = $1",
                     binds![session, sandbox, state.as_str()],
                 );
-                head.event(&mut work.batch, work.now, Event::Sandbox { state, reason })?;
+                head.event(work.now, Event::Sandbox { state, reason })?;
                 head.finish(work)
             })
         })

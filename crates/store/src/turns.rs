@@ -9,7 +9,7 @@ use sqlx::sqlite::SqliteRow;
 
 use crate::batch::binds;
 use crate::head::{HEAD, Head, OPEN, composed};
-use crate::money::{Account, RESERVATION, Reservation, charge_left, no_claim};
+use crate::money::{Account, DAYS, RESERVATION, Reservation, SUMS, Sums, charge_left, no_claim};
 use crate::runs::{RUN, not_found};
 use crate::stored::{self, Columns};
 use crate::writer::Work;
@@ -198,11 +198,12 @@ fn reply_of(row: &SqliteRow) -> Result<Option<Box<RawValue>>, StoreError> {
 
 async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, StoreError> {
     let sql = format!(
-        "SELECT {RUN}, {HEAD}, {TURN} FROM runs r JOIN sessions s ON s.id = r.session_id {OPEN} \
-         LEFT JOIN turns t ON t.run_id = r.id AND t.turn = $2 WHERE r.id = $1"
+        "SELECT {RUN}, {HEAD}, {TURN}, {SUMS} FROM runs r JOIN sessions s ON s.id = r.session_id {OPEN} {DAYS} \
+         LEFT JOIN turns t ON t.run_id = r.id AND t.turn = $3 WHERE r.id = $1"
     );
+    let day = work.now.day();
     let row = work
-        .one(sql, binds![wanted.run, i64::from(wanted.turn)])
+        .one(sql, binds![wanted.run, day, i64::from(wanted.turn)])
         .await?
         .ok_or_else(|| not_found(wanted.run))?;
     let (run, mut head) = (Run::of(&row)?, Head::of(&row)?);
@@ -227,6 +228,7 @@ async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun
             wanted.turn, run.turn
         )));
     }
+    let mut changed = false;
     if state.as_deref() == Some("claimed") {
         if row.integer("t_epoch")? == wanted.epoch.0 {
             return Ok(Begun::Held {
@@ -235,34 +237,42 @@ async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun
             });
         }
         charge_left(work, &mut head, run.id).await?;
+        changed = true;
     }
-    let mut changed = false;
-    if row.integer("answered")? < i64::from(wanted.turn) {
+    if state.is_none() {
         changed = answer(work, &mut head, &wanted)?;
-        work.batch.add(
-            "UPDATE runs SET answered = $2 WHERE id = $1",
-            binds![run.id, i64::from(wanted.turn)],
-        );
     }
     for message in closing::take_waiting(work, &mut head, Some(run.id)).await? {
         head.message(&mut work.batch, work.now, message, wanted.dialect.as_ref())?;
         changed = true;
     }
-    let account = Account::of(&head, run.id, work.now.day());
-    if let Err(error) = account.check(work, wanted.reserve, &wanted.caps).await {
-        let StoreError::OverCap(over) = error else {
-            return Err(error);
-        };
+    let id = TurnId::new();
+    let over = Sums::of(&row)?.check(wanted.reserve, &wanted.caps)?;
+    work.batch.add(
+        "INSERT INTO turns (run_id, turn, id, state, epoch, message_id) VALUES ($1, $2, $3, $4, $5, $6) \
+         ON CONFLICT (run_id, turn) DO UPDATE SET id = excluded.id, state = excluded.state, epoch = excluded.epoch, \
+         message_id = excluded.message_id, reply = NULL",
+        binds![
+            run.id,
+            i64::from(wanted.turn),
+            id,
+            if over.is_none() { "claimed" } else { "refused" },
+            wanted.epoch.0,
+            wanted.opens
+        ],
+    );
+    if let Some(over) = over {
         let events = if changed { head.finish(work)? } else { Vec::new() };
         return Ok(Begun::OverCap { over, events });
     }
-    let id = TurnId::new();
-    account.reserve(work, id, &wanted.model, &wanted.price_version, wanted.reserve);
-    work.batch.add(
-        "INSERT INTO turns (run_id, turn, id, state, epoch, message_id) VALUES ($1, $2, $3, 'claimed', $4, $5) \
-         ON CONFLICT (run_id, turn) DO UPDATE SET id = excluded.id, state = 'claimed', epoch = excluded.epoch, \
-         message_id = excluded.message_id, reply = NULL",
-        binds![run.id, i64::from(wanted.turn), id, wanted.epoch.0, wanted.opens],
+    let account = Account::of(&head, run.id, day);
+    account.reserve(
+        work,
+        &mut head,
+        id,
+        &wanted.model,
+        &wanted.price_version,
+        wanted.reserve,
     );
     work.batch.add(
         "INSERT INTO open_messages (session_id, turn_id, run_id, message_id, model, said, thought) \
@@ -274,7 +284,7 @@ async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun
         message: wanted.opens,
         run: run.id,
     };
-    head.event(&mut work.batch, work.now, opened)?;
+    head.event(work.now, opened)?;
     Ok(Begun::Yours {
         id,
         events: head.finish(work)?,
@@ -295,7 +305,7 @@ fn answer(work: &mut Work, head: &mut Head, wanted: &BeginTurn) -> Result<bool, 
         }
     }
     for event in &wanted.events {
-        head.event(&mut work.batch, work.now, event.clone())?;
+        head.event(work.now, event.clone())?;
     }
     if head.open_calls.is_empty() {
         return Ok(!wanted.events.is_empty());
@@ -318,7 +328,6 @@ fn answer(work: &mut Work, head: &mut Head, wanted: &BeginTurn) -> Result<bool, 
 /// A claim, with what it hangs on.
 struct Claim {
     id: TurnId,
-    turn: u32,
     message: MessageId,
     run: Run,
     head: Head,
@@ -344,7 +353,6 @@ impl Claim {
         let holds = !run.state.is_final() && run.epoch.0 == row.integer("t_epoch")?;
         Ok(Self {
             id,
-            turn: u32::try_from(row.integer("t_turn")?).map_err(|source| stored::corrupt("turn", source))?,
             message: row.id("t_message")?,
             head: Head::of(&row)?,
             reservation: Reservation::of(&row)?,
@@ -381,7 +389,7 @@ impl Claim {
         self.reservation.settle(work, &mut self.head, charges)?;
         self.set(work, "failed", None);
         if self.head.open.take_if(|(turn, _)| *turn == self.id).is_some() {
-            closing::forget_open(work, self.id);
+            closing::forget_open(work, &self.head, self.id);
         }
         Ok(Finished {
             outcome: TurnOutcome::Stale,
@@ -418,16 +426,12 @@ async fn finish(work: &mut Work, wanted: FinishTurn) -> Result<Finished, StoreEr
     let dialect = wanted.dialect.as_ref();
     claim.head.message(&mut work.batch, work.now, message, dialect)?;
     for event in wanted.events {
-        claim.head.event(&mut work.batch, work.now, event)?;
+        claim.head.event(work.now, event)?;
     }
     claim.reservation.settle(work, &mut claim.head, &wanted.charges)?;
     claim.set(work, "done", Some(&wanted.reply));
     claim.head.open = None;
-    closing::forget_open(work, claim.id);
-    work.batch.add(
-        "UPDATE runs SET turn = $2 WHERE id = $1",
-        binds![claim.run.id, i64::from(claim.turn)],
-    );
+    closing::forget_open(work, &claim.head, claim.id);
     let ends_well = wanted.end.as_ref().is_some_and(|end| end.state == RunState::Done);
     let goes_on = ends_well && claim.joining > 0;
     let end = wanted.end.filter(|_| !goes_on);
@@ -447,7 +451,7 @@ async fn fail(work: &mut Work, id: TurnId, charges: &[Charge], end: Option<End>)
     claim.reservation.settle(work, &mut claim.head, charges)?;
     claim.set(work, "failed", None);
     if end.is_none() && claim.head.open.take_if(|(turn, _)| *turn == id).is_some() {
-        closing::forget_open(work, id);
+        closing::forget_open(work, &claim.head, id);
     }
     Ok(Finished {
         outcome: TurnOutcome::Stored,

@@ -1,8 +1,8 @@
 //! The one who writes: takes the jobs that have queued up, runs them in one transaction, commits once, answers all.
 //!
 //! A job reads on the writing connection, decides, and leaves its writes in a batch; the batch is executed after it, in one
-//! trip, so a job that fails while it decides has written nothing. A job alone is `BEGIN … COMMIT` in one trip; in a
-//! group each batch has a savepoint, so that one that fails takes nothing of the others along.
+//! trip, so a job that fails while it decides has written nothing. `BEGIN` travels with a group's first batch and `COMMIT` with its
+//! last. Batches have no savepoints, which would cost more than all they write: should one fail, the others are written anew.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,8 @@ use crate::{Clock, StoreError};
 pub(crate) const QUEUE: usize = 1_024;
 /// Jobs in one transaction.
 const GROUP: usize = 256;
+const BEGIN: &str = "BEGIN IMMEDIATE;\n";
+const COMMIT: &str = "COMMIT";
 
 /// Watched sessions, from which on those that nobody watches any more are looked for.
 const SWEEP: usize = 1_024;
@@ -46,13 +48,15 @@ impl Work {
             .map_err(|source| database(self.attempt, source))
     }
 
-    /// The one row that a statement gives, if it gives any.
+    /// The first row that a statement gives, if it gives any.
     pub(crate) async fn one(
         &mut self,
         sql: impl Into<String>,
         binds: Vec<Bind>,
     ) -> Result<Option<SqliteRow>, StoreError> {
-        Ok(self.all(sql, binds).await?.pop())
+        batch::row(&mut self.connection, sql, binds)
+            .await
+            .map_err(|source| database(self.attempt, source))
     }
 }
 
@@ -141,10 +145,7 @@ pub(crate) async fn run(
     };
     let mut group = Vec::with_capacity(GROUP);
     while !group.is_empty() || jobs.recv_many(&mut group, GROUP).await > 0 {
-        let written = match group.len() {
-            1 => alone(&mut work, group.pop(), &clock).await,
-            _ => together(&mut work, &mut group, &clock).await,
-        };
+        let written = together(&mut work, &mut group, &clock).await;
         if written.verdict.is_ok() {
             for (session, number) in written.told {
                 watchers.tell(session, number);
@@ -166,75 +167,64 @@ struct Written {
     verdict: Result<(), Arc<sqlx::Error>>,
 }
 
-async fn alone(work: &mut Work, job: Option<Job>, clock: &Clock) -> Written {
+/// Runs a group in one transaction, which begins with its first write and ends with its last one. A job whose writes fail is left out: the
+/// transaction is undone and the writes of those before it are made again. Jobs for which that fails too stay in the group.
+async fn together(work: &mut Work, group: &mut Vec<Job>, clock: &Clock) -> Written {
+    let mut jobs = std::mem::take(group).into_iter();
     let mut written = Written {
-        answers: Vec::new(),
+        answers: Vec::with_capacity(jobs.len()),
         told: Vec::new(),
         verdict: Ok(()),
     };
-    let Some(job) = job else {
-        return written;
-    };
-    written.answers.extend(decide(work, job, clock).await);
-    if written.answers.is_empty() || work.batch.is_empty() {
-        return written;
+    let mut batches = Vec::new();
+    let mut begun = false;
+    while let Some(job) = jobs.next() {
+        let Some(answer) = decide(work, job, clock).await else {
+            continue;
+        };
+        if !work.batch.is_empty() {
+            let batch = std::mem::take(&mut work.batch);
+            let last = jobs.len() == 0;
+            let (before, after) = (if begun { "" } else { BEGIN }, if last { COMMIT } else { "" });
+            if let Err(error) = batch.execute(&mut work.connection, before, after).await {
+                answer(Err(&Arc::new(error)));
+                written.verdict = again(work, &batches).await;
+                if written.verdict.is_err() {
+                    group.extend(jobs);
+                    return written;
+                }
+                begun = !batches.is_empty();
+                continue;
+            }
+            begun = !last;
+            batches.push(batch);
+        }
+        written.told.append(&mut work.told);
+        written.answers.push(answer);
     }
-    written.told = std::mem::take(&mut work.told);
-    let (sql, binds) = work.batch.take("BEGIN IMMEDIATE;\n", "COMMIT");
-    if let Err(error) = batch::execute(&mut work.connection, sql, binds).await {
+    if begun && let Err(error) = plain(work, COMMIT).await {
         roll_back(work).await;
         written.verdict = Err(Arc::new(error));
     }
     written
 }
 
-/// Runs what it can of the group in one transaction; what is left stays in the group.
-async fn together(work: &mut Work, group: &mut Vec<Job>, clock: &Clock) -> Written {
-    let mut jobs = std::mem::take(group).into_iter();
-    if plain(work, "BEGIN IMMEDIATE").await.is_err() {
-        // The first one alone meets the same failure, and is told of it.
-        roll_back(work).await;
-        let written = alone(work, jobs.next(), clock).await;
-        group.extend(jobs);
-        return written;
-    }
-    let mut answers = Vec::with_capacity(jobs.len());
-    let mut told = Vec::new();
-    while let Some(job) = jobs.next() {
-        let Some(answer) = decide(work, job, clock).await else {
-            continue;
-        };
-        if !work.batch.is_empty() {
-            let (sql, binds) = work.batch.take("SAVEPOINT job;\n", "RELEASE job");
-            if let Err(error) = batch::execute(&mut work.connection, sql, binds).await {
-                let error = Arc::new(error);
-                answer(Err(&error));
-                if plain(work, "ROLLBACK TO job; RELEASE job").await.is_ok() {
-                    continue;
-                }
-                // The database gave up the whole transaction: nothing of it is kept, and nobody was told otherwise.
-                roll_back(work).await;
-                group.extend(jobs);
-                return Written {
-                    answers,
-                    told: Vec::new(),
-                    verdict: Err(error),
-                };
-            }
+/// Undoes the transaction, and begins it anew with these writes.
+async fn again(work: &mut Work, batches: &[Batch]) -> Result<(), Arc<sqlx::Error>> {
+    roll_back(work).await;
+    for (place, batch) in batches.iter().enumerate() {
+        let before = if place == 0 { BEGIN } else { "" };
+        if let Err(error) = batch.execute(&mut work.connection, before, "").await {
+            roll_back(work).await;
+            return Err(Arc::new(error));
         }
-        told.append(&mut work.told);
-        answers.push(answer);
     }
-    let verdict = plain(work, "COMMIT").await.map_err(Arc::new);
-    if verdict.is_err() {
-        roll_back(work).await;
-    }
-    Written { answers, told, verdict }
+    Ok(())
 }
 
 /// Lets a job decide what is written.
 async fn decide(work: &mut Work, job: Job, clock: &Clock) -> Option<Answer> {
-    work.batch.clear();
+    work.batch = Batch::default();
     work.told.clear();
     work.now = clock.now();
     job(work).await

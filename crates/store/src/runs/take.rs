@@ -56,10 +56,10 @@ pub(super) async fn take(
         ],
     );
     run.lease = Some(Lease { holder, until });
-    head.event(&mut work.batch, work.now, told(&run, run.state))?;
+    head.event(work.now, told(&run, run.state))?;
     money::charge_left(work, &mut head, id).await?;
     if let Some((turn, _)) = head.open.take_if(|(_, open)| open.run == id) {
-        closing::forget_open(work, turn);
+        closing::forget_open(work, &head, turn);
     }
     if head.open_calls.is_empty() {
         for message in closing::take_waiting(work, &mut head, Some(id)).await? {
