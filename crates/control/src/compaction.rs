@@ -8,7 +8,7 @@ use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp};
 use lifecycle::Stop;
 use llm::{StreamEvent, request_body};
 use protocol::ToolChoice;
-use providers::{Model, ModelError};
+use providers::{Model, Retry};
 use store::{Asker, Charge, NewCompaction, OverCap, StoreError};
 
 use crate::Control;
@@ -112,15 +112,18 @@ impl Control {
             &head,
             older.iter().map(Bytes::as_ref).chain([asked.as_ref()]),
         );
-        let (summary, charge) = self.summary(model, body, likely, cut).await;
+        let (summary, mut charges, lost) = self.summary(model, body, likely, cut).await;
+        for _ in 0..lost {
+            charges.push(money::lost(
+                model,
+                likely,
+                capped(&self.0.config).then_some(reserve),
+                &charges,
+            ));
+        }
         {
             let mut writing = live.writing.lock().await;
-            match self
-                .0
-                .store
-                .settle(Asker::System, reserved.id, charge.into_iter().collect())
-                .await
-            {
+            match self.0.store.settle(Asker::System, reserved.id, charges).await {
                 Ok(events) => live.note(&mut writing, events),
                 Err(error) => tracing::error!(run = %active.run, error = chain(&error), "could not settle a summary"),
             }
@@ -148,55 +151,63 @@ impl Control {
         }
     }
 
-    /// Asks for the summary. What it cost is charged, whatever came of it.
+    /// Asks for the summary. What it cost is charged, whatever came of it; and how many attempts may have to be paid for though
+    /// nothing came back.
     async fn summary(
         &self,
         model: &Arc<Model>,
         body: Bytes,
         likely: u64,
         cut: &Stop,
-    ) -> (Result<String, Compacted>, Option<Charge>) {
-        let mut text = String::new();
-        let asked = async {
-            let mut stream = self
-                .0
-                .providers
-                .stream(model, body, |_| {})
-                .await
-                .map_err(|error| (error, None))?;
-            loop {
-                let said = tokio::select! {
-                    biased;
-                    () = cut.cancelled() => return Ok((stream.partial(), true)),
-                    said = stream.next() => said,
+    ) -> (Result<String, Compacted>, Vec<Charge>, u32) {
+        let mut lost = 0;
+        let on_retry = |retry: Retry| lost += u32::from(retry.may_have_cost);
+        let asked = tokio::select! {
+            biased;
+            () = cut.cancelled() => None,
+            asked = self.0.providers.stream(model, body, on_retry) => Some(asked),
+        };
+        let (said, partial) = match asked {
+            None => return (Err(Compacted::Stale), Vec::new(), lost + 1),
+            Some(Err(error)) => {
+                lost += u32::from(error.may_have_cost());
+                (Err(error), None)
+            }
+            Some(Ok(mut stream)) => {
+                let mut text = String::new();
+                let said = loop {
+                    let said = tokio::select! {
+                        biased;
+                        () = cut.cancelled() => break Ok((Err(Compacted::Stale), stream.partial())),
+                        said = stream.next() => said,
+                    };
+                    match said {
+                        Ok(Some(StreamEvent::Text(words))) => text.push_str(&words),
+                        Ok(Some(StreamEvent::Done(reply))) => break Ok((Ok(text), reply)),
+                        Ok(Some(_)) => {}
+                        Ok(None) => break Ok((Ok(text), stream.partial())),
+                        Err(error) => break Err(error),
+                    }
                 };
-                match said {
-                    Ok(Some(StreamEvent::Text(words))) => text.push_str(&words),
-                    Ok(Some(StreamEvent::Done(reply))) => return Ok((reply, false)),
-                    Ok(Some(_)) => {}
-                    Ok(None) => return Ok((stream.partial(), false)),
-                    Err(error) => return Err::<_, (ModelError, _)>((error, Some(stream.partial()))),
-                }
+                let partial = stream.partial();
+                (said, Some(partial))
             }
         };
-        match asked.await {
-            Ok((reply, cut)) => {
-                let charge = money::charge(model, &reply, likely);
-                let outcome = if cut {
-                    Err(Compacted::Stale)
-                } else if text.trim().is_empty() {
-                    Err(Compacted::Failed(
-                        "the window is full, and the model gave no summary".to_owned(),
-                    ))
-                } else {
+        match said {
+            Ok((outcome, reply)) => {
+                let outcome = outcome.and_then(|text| {
+                    if text.trim().is_empty() {
+                        let words = "the window is full, and the model gave no summary".to_owned();
+                        return Err(Compacted::Failed(words));
+                    }
                     Ok(text)
-                };
-                (outcome, Some(charge))
+                });
+                (outcome, vec![money::charge(model, &reply, likely)], lost)
             }
-            Err((error, partial)) => {
+            Err(error) => {
                 let words = format!("the window is full, and no summary could be had: {}", chain(&error));
-                let charge = partial.map(|partial| money::charge(model, &partial, likely));
-                (Err(Compacted::Failed(words)), charge)
+                let charges = partial.map(|partial| money::charge(model, &partial, likely));
+                (Err(Compacted::Failed(words)), charges.into_iter().collect(), lost)
             }
         }
     }

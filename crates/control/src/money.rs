@@ -2,6 +2,7 @@
 
 use domain::{Money, Price, Usage};
 use llm::{Counted, Reply};
+use protocol::StopReason;
 use providers::Model;
 use sha2::{Digest, Sha256};
 use store::{Charge, OverCap};
@@ -62,6 +63,27 @@ pub(crate) fn usage(reply: &Reply, likely: u64) -> (Usage, bool) {
             true,
         ),
     }
+}
+
+/// What is charged for an attempt of which nothing came back: its input, as far as what was reserved goes beyond the other
+/// `charges`. Nobody knows whether the provider wants anything, and a guess shall not break a cap.
+pub(crate) fn lost(model: &Model, likely: u64, reserved: Option<Money>, charges: &[Charge]) -> Charge {
+    let unheard = Reply {
+        blocks: Vec::new(),
+        stop: StopReason::Pause,
+        usage: Usage::default(),
+        counted: Counted::ByUs,
+    };
+    let mut charge = charge(model, &unheard, likely);
+    if let Some(reserved) = reserved {
+        charge.cost = charge.cost.min(left(reserved, charges).max(Money::ZERO));
+    }
+    charge
+}
+
+/// What is left of what was reserved.
+pub(crate) fn left(reserved: Money, charges: &[Charge]) -> Money {
+    reserved.minus(charges.iter().map(|charge| charge.cost).sum())
 }
 
 /// What a call of a model is charged; what nobody counted of the input is taken as it likely was.

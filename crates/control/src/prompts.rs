@@ -3,6 +3,7 @@
 use domain::{
     Author, Block, Delivery, Door, ExternalKey, Message, MessageId, Role, RunId, SessionId, Timestamp, UserId,
 };
+use llm::Format;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::{Accepted, Asker, Ended, Joined, Prompt, Session, SessionFilter, Target};
@@ -265,5 +266,29 @@ impl Control {
 
 /// The most tokens that a prompt can be, whatever the model: no token is shorter than a byte.
 fn bound(message: &Message) -> u64 {
-    serde_json::to_vec(message).map_or(u64::MAX, |json| json.len() as u64)
+    // Of all formats, this is the one in which a picture can cost most.
+    serde_json::to_vec(message).map_or(u64::MAX, |json| llm::message_bound(Format::OpenaiChat, message, &json))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_picture_that_joins_a_run_is_reserved_for_as_a_picture() {
+        let image = domain::Image {
+            media_type: "image/png".to_owned(),
+            data: "AAAA".to_owned(),
+        };
+        let message = Message {
+            id: MessageId::new(),
+            role: Role::User,
+            author: Author::ControlPlane,
+            blocks: vec![Block::Image(image)],
+            interrupted: false,
+            at: Timestamp::now(),
+        };
+        // The dearest that a picture of any size is with any provider.
+        assert!(bound(&message) > 40_000, "{}", bound(&message));
+    }
 }

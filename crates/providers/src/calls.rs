@@ -34,6 +34,8 @@ pub struct Retry {
     pub reason: String,
     /// How long until the next.
     pub delay: Duration,
+    /// The attempt may have to be paid for all the same: see [`ModelError::may_have_cost`].
+    pub may_have_cost: bool,
 }
 
 /// Why models cannot be used.
@@ -136,6 +138,7 @@ impl Providers {
                     on_retry(Retry {
                         reason: failure.to_string(),
                         delay,
+                        may_have_cost: failure.may_have_cost(),
                     });
                     tokio::time::sleep(delay).await;
                 }

@@ -144,6 +144,23 @@ impl ModelError {
         }
     }
 
+    /// Whether the provider may have read the request, and want money for it, though nothing of use came back.
+    #[must_use]
+    pub fn may_have_cost(&self) -> bool {
+        match self {
+            Self::Unreachable { source, .. } => !source.is_connect(),
+            Self::Silent { .. } | Self::Broken { .. } => true,
+            Self::Stream { source, .. } => !matches!(source, DecodeError::Provider { .. }),
+            Self::Unauthorized { .. }
+            | Self::RateLimited { .. }
+            | Self::Overloaded { .. }
+            | Self::WindowFull { .. }
+            | Self::Refused { .. }
+            | Self::Script { .. }
+            | Self::Unknown { .. } => false,
+        }
+    }
+
     /// How long the provider wants to be left alone.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use domain::{Event, MessageId, TurnId};
 use llm::{Reply, StreamEvent};
-use providers::{Model, ModelError, Retry};
+use providers::{Model, ModelError, ModelStream, Retry};
 use store::Asker;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -17,6 +17,15 @@ use crate::money::Meter;
 /// What is said is kept when it is this old, or this long.
 const KEPT_EVERY: Duration = Duration::from_secs(1);
 const KEPT_BYTES: usize = 4_096;
+/// From this length on it is kept when it has grown by this part: the whole of it is written each time, and a provider that
+/// writes without an end shall not keep the store from others.
+const LONG: usize = 256 << 10;
+const LONG_PART: usize = 32;
+
+/// How much is to be said before all is kept again, after so much was kept.
+const fn enough(kept: usize) -> usize {
+    if kept < LONG { 0 } else { kept / LONG_PART }
+}
 
 /// What came of asking a model.
 pub(super) enum Heard {
@@ -38,26 +47,50 @@ pub(super) enum Why {
 }
 
 impl Control {
-    /// Asks a model, and shows what it says as `message`.
+    /// Asks a model, and shows what it says as `message`. Beside what came of it: how many attempts may have to be paid for
+    /// though nothing came back.
     pub(super) async fn listen(
         &self,
         live: &Live,
         speaking: &Speaking,
-        (turn, message): (TurnId, MessageId),
+        opened: (TurnId, MessageId),
         model: &std::sync::Arc<Model>,
         body: Bytes,
+        meter: Option<Meter>,
+    ) -> (Heard, u32) {
+        if speaking.cut.is_cancelled() {
+            return (Heard::Cut(None, Why::Stale), 0);
+        }
+        let mut lost = 0;
+        let on_retry = |retry: Retry| {
+            lost += u32::from(retry.may_have_cost);
+            self.tell_retry(live, model, retry.reason);
+        };
+        let asked = tokio::select! {
+            biased;
+            () = speaking.cut.cancelled() => None,
+            asked = self.0.providers.stream(model, body, on_retry) => Some(asked),
+        };
+        match asked {
+            Some(Ok(stream)) => (self.hear(live, speaking, opened, stream, meter).await, lost),
+            Some(Err(error)) => {
+                lost += u32::from(error.may_have_cost());
+                (Heard::Failed(error, None), lost)
+            }
+            // The provider has the request, and hanging up does not take it back.
+            None => (Heard::Cut(None, Why::Stale), lost + 1),
+        }
+    }
+
+    async fn hear(
+        &self,
+        live: &Live,
+        speaking: &Speaking,
+        (turn, message): (TurnId, MessageId),
+        mut stream: ModelStream,
         mut meter: Option<Meter>,
     ) -> Heard {
-        let on_retry = |retry: Retry| self.tell_retry(live, model, retry.reason);
-        let mut stream = tokio::select! {
-            biased;
-            () = speaking.cut.cancelled() => return Heard::Cut(None, Why::Stale),
-            stream = self.0.providers.stream(model, body, on_retry) => match stream {
-                Ok(stream) => stream,
-                Err(error) => return Heard::Failed(error, None),
-            },
-        };
-        let mut unkept = 0;
+        let (mut unkept, mut kept) = (0, 0);
         let mut ticks = interval(KEPT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
@@ -66,7 +99,8 @@ impl Control {
                 biased;
                 () = speaking.cut.cancelled() => return Heard::Cut(Some(stream.partial()), Why::Stale),
                 said = stream.next() => said,
-                _ = ticks.tick(), if unkept > 0 => {
+                _ = ticks.tick(), if unkept > enough(kept) => {
+                    kept += unkept;
                     self.keep_words(speaking, turn).await;
                     unkept = 0;
                     continue;
@@ -90,7 +124,8 @@ impl Control {
                 return Heard::Cut(Some(stream.partial()), Why::Budget);
             }
             unkept += words.len();
-            if unkept >= KEPT_BYTES {
+            if unkept >= KEPT_BYTES.max(enough(kept)) {
+                kept += unkept;
                 self.keep_words(speaking, turn).await;
                 unkept = 0;
                 ticks.reset();
@@ -149,5 +184,22 @@ impl Speaking {
         if said.sealed.is_none() {
             live.feed.thinking(message, words);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_without_an_end_are_not_written_again_and_again() {
+        let (mut kept, mut written) = (0, 0_u64);
+        while kept < 64 << 20 {
+            kept += KEPT_BYTES.max(enough(kept));
+            written += kept as u64;
+        }
+        // At each 4 kB it would be more than 500 GB.
+        assert!(written < 3 << 30, "{written}");
+        assert_eq!(enough(100_000), 0, "what is usual is kept each second");
     }
 }

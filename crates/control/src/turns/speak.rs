@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use domain::{Author, Block, Event, Message, Role, RunState, Timestamp};
+use domain::{Author, Block, Event, Message, Money, Role, RunState, Timestamp};
 use llm::{Reply, request_body};
 use protocol::{Refusal, RefusalCode, StopReason, TurnReply, TurnRequest};
 use providers::{Model, ModelError};
@@ -92,8 +92,9 @@ impl Control {
         {
             loop {
                 let (messages, likely, bound) = self.told(live, model, request, claim).await?;
-                let Some(output) = self.affordable(model, bound, claim) else {
-                    // Dearer than what was reserved for the first of the chain.
+                let left = money::left(claim.reserved, charges);
+                let Some(output) = self.affordable(model, bound, claim.output, left) else {
+                    // Dearer than what is left of what was reserved for the first of the chain.
                     break;
                 };
                 if likely.saturating_add(output) > model.window && !compacted {
@@ -106,12 +107,20 @@ impl Control {
                 let meter = model
                     .price
                     .filter(|_| capped(&self.0.config))
-                    .map(|price| Meter::new(price, likely, claim.reserved));
+                    .map(|price| Meter::new(price, likely, left));
                 let opened = (claim.id, claim.opens);
-                let heard = self.listen(live, speaking, opened, model, body, meter).await;
+                let (heard, lost) = self.listen(live, speaking, opened, model, body, meter).await;
+                let told = match &heard {
+                    Heard::Reply(reply) | Heard::Cut(Some(reply), _) | Heard::Failed(_, Some(reply)) => Some(reply),
+                    Heard::Cut(None, _) | Heard::Failed(_, None) => None,
+                };
+                charges.extend(told.map(|reply| money::charge(model, reply, likely)));
+                for _ in 0..lost {
+                    let reserved = capped(&self.0.config).then_some(claim.reserved);
+                    charges.push(money::lost(model, likely, reserved, charges));
+                }
                 let (error, partial) = match heard {
                     Heard::Reply(reply) => {
-                        charges.push(money::charge(model, &reply, likely));
                         let counted = !matches!(reply.counted, llm::Counted::ByUs);
                         let (model, cut) = (Arc::clone(model), false);
                         return Ok(Spoken {
@@ -122,7 +131,6 @@ impl Control {
                         });
                     }
                     Heard::Cut(partial, why) => {
-                        charges.extend(partial.as_ref().map(|partial| money::charge(model, partial, likely)));
                         return match (why, partial) {
                             (Why::Budget, Some(mut reply)) => {
                                 reply.stop = StopReason::BudgetExhausted;
@@ -139,7 +147,6 @@ impl Control {
                     }
                     Heard::Failed(error, partial) => (error, partial),
                 };
-                charges.extend(partial.as_ref().map(|partial| money::charge(model, partial, likely)));
                 if matches!(error, ModelError::WindowFull { .. }) && !compacted {
                     self.shorten(live, active, speaking, model).await?;
                     compacted = true;
@@ -172,11 +179,11 @@ impl Control {
         Ok((bytes_of(history), history.likely(&head), history.bound(&head)))
     }
 
-    /// The most tokens that this model may say for what was reserved; none where that is nothing of use.
-    fn affordable(&self, model: &Model, bound: u64, claim: &Claim) -> Option<u64> {
-        let output = claim.output.min(model.max_output);
+    /// The most tokens, up to `output`, that this model may say for what is left; none where that is nothing of use.
+    fn affordable(&self, model: &Model, bound: u64, output: u64, left: Money) -> Option<u64> {
+        let output = output.min(model.max_output);
         match &model.price {
-            Some(price) if capped(&self.0.config) => money::fits(price, bound, output, claim.reserved),
+            Some(price) if capped(&self.0.config) => money::fits(price, bound, output, left),
             _ => Some(output),
         }
     }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use control::NewPrompt;
 use domain::{Delivery, Door, Event, Money, RunState};
+use providers::SettingsPrice;
 use store::{Asker, Caps, LedgerEntry, Target, UsageFilter};
 use testkit::model_server::{Answer, Speech};
 
-use crate::world::{Differs, World, in_both_placements_with};
+use crate::world::{Differs, PRICE, World, in_both_placements_with};
 
 async fn ledger(world: &World) -> Vec<LedgerEntry> {
     world
@@ -100,6 +101,75 @@ async fn threat_128_a_stream_that_would_cross_the_cap_is_cut() {
         },
     )
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_127_a_model_that_stands_in_has_what_the_first_one_left() {
+    let world = World::new(Differs {
+        config: |config| {
+            config.caps.run = Some(Money(110_000_000));
+            config.tools.clear();
+        },
+        model: |model| {
+            model.fallback = vec!["spare".to_owned()];
+            model.price = Some(SettingsPrice {
+                cache_read: Some(3.0),
+                cache_write: Some(3.0),
+                cache_write_hour: Some(3.0),
+                ..PRICE
+            });
+        },
+        ..Differs::default()
+    })
+    .await;
+    let long = || Speech {
+        input: 30_000,
+        output: 300,
+        ..Speech::text("Here you are.")
+    };
+    // It counts its input, and says nothing of use: $0.09 of $0.11 are gone.
+    world.models.next(Answer::Malformed(long(), 1));
+    world.models.next(Answer::Say(long()));
+    let accepted = world.prompt(&"word ".repeat(6_000)).await;
+    let run = world.ended(accepted.session, accepted.run).await;
+    let spend = world.store.run_spend(Asker::System, accepted.run).await.unwrap();
+    assert!(
+        spend.spent > Money::ZERO && spend.spent <= Money(110_000_000),
+        "{spend:?}"
+    );
+    assert_eq!((run.state, world.models.count()), (RunState::Failed, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_129_a_call_that_nobody_answered_is_charged_its_input() {
+    let world = World::new(Differs {
+        config: |config| config.caps.session = Some(Money::dollars(10)),
+        ..Differs::default()
+    })
+    .await;
+    // It has the request, and the one who asked changes their mind before the first word.
+    world.models.next(Answer::Silent);
+    let first = world.prompt(&"word ".repeat(6_000)).await;
+    testkit::eventually_async("the call to be under way", async || {
+        (world.models.count() > 0).then_some(())
+    })
+    .await;
+    // And it hangs up on the next one, which is made again.
+    world.models.next(Answer::HangUp);
+    world.models.next(spoken(9_000, 0, 10));
+    let second = world
+        .prompt_to(Target::Session(first.session), "no, this", Delivery::Restart)
+        .await;
+    world.done(&second).await;
+    let ledger = ledger(&world).await;
+    assert_eq!(ledger.len() as u64, world.models.count(), "{ledger:#?}");
+    for (entry, estimated) in ledger.iter().zip([true, false, true]) {
+        assert_eq!(entry.estimated, estimated, "{ledger:#?}");
+        assert!(entry.cost >= Money(9_000 * 3_000), "{ledger:#?}");
+    }
+    let spend = world.store.session_spend(Asker::System, first.session).await.unwrap();
+    assert_eq!(spend.reserved, Money::ZERO);
+    world.assert_whole(first.session).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

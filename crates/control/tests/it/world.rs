@@ -268,14 +268,18 @@ pub(crate) fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -
     settings.price = Some(PRICE);
     settings.window = Some(200_000);
     settings.max_output = Some(8_000);
-    differs(&mut settings);
-    let model = Model::new("m", settings).unwrap_or_else(|problems| panic!("{problems:?}"));
+    // The other stands in for it where a test says so.
+    let mut first = settings.clone();
+    differs(&mut first);
+    settings.price = first.price;
+    let model = |name, settings| Model::new(name, settings).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let models = vec![model("m", first), model("spare", settings)];
     let retries = RetryLimits {
         retries: 1,
         first_delay: Duration::from_millis(1),
         ..RetryLimits::default()
     };
-    Providers::new(vec![model], Timeouts::default(), retries).unwrap()
+    Providers::new(models, Timeouts::default(), retries).unwrap()
 }
 
 /// Calls of the tool `exec`: id and code.
