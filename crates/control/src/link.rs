@@ -15,6 +15,17 @@ use crate::egress::Target;
 use crate::housing::Shown;
 use crate::live::{Live, lock};
 
+/// The longest piece of a tool's output that those who watch are shown: an honest runtime's are shorter, and each session keeps
+/// some hundreds of them for watchers who are slow. The whole output comes with the result.
+const PIECE: usize = 32 << 10;
+/// The most that a sandbox may say of why its loop ended.
+const WORDS: usize = 2_000;
+
+/// The beginning of what a sandbox says, in room of its own: what was sent may be much longer.
+fn beginning(text: &str, most: usize) -> String {
+    text[..text.floor_char_boundary(most)].to_owned()
+}
+
 #[async_trait]
 impl LinkHandler for Control {
     async fn invoke_llm(&self, sandbox: SandboxId, token: &Secret, request: TurnRequest) -> Result<TurnReply, Refusal> {
@@ -50,13 +61,14 @@ impl LinkHandler for Control {
                     .active()
                     .filter(|active| active.run == run && active.epoch == epoch)
                 {
+                    let failure = failure.map(|words| beginning(&words, WORDS));
                     active.loop_ended.send_replace(Some(failure));
                 }
             }
             ToControl::Progress { call, text } => {
                 let known = live.active().is_some_and(|active| lock(&active.calls).contains(&call));
                 if known {
-                    live.feed.progress(call, text);
+                    live.feed.progress(call, beginning(&text, PIECE));
                 }
             }
             ToControl::HandsReplaced => tracing::info!(%sandbox, "a sandbox lost its hands and has new ones"),

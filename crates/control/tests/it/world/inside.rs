@@ -105,6 +105,7 @@ async fn runtime(inside: Arc<Inside>, started: Started) {
         workspace: started.workspace,
         sandbox: started.id,
         work: Mutex::new(Stop::new()),
+        say: Mutex::default(),
     };
     let runtime = Arc::new(runtime);
     loop {
@@ -123,12 +124,15 @@ struct Runtime {
     sandbox: SandboxId,
     /// Ends what is under way.
     work: Mutex<Stop>,
+    /// The way to the control stream, where there is one.
+    say: Mutex<Option<mpsc::Sender<ToControl>>>,
 }
 
 impl Runtime {
     async fn serve(self: &Arc<Self>, control: Control) {
         let Control { mut reader, mut writer } = control;
         let (say, mut said) = mpsc::channel::<ToControl>(64);
+        *self.say.lock().unwrap() = Some(say.clone());
         loop {
             tokio::select! {
                 Some(line) = said.recv() => {
@@ -264,7 +268,7 @@ impl Gateway for Runtime {
 }
 
 impl Hands for Runtime {
-    /// `hang` never ends, `wait` waits to be released, `long N` says N bytes, `connect HOST PORT` and `resolve NAME` try the way out; all else is said back.
+    /// `hang` never ends, `wait` waits to be released, `long N` says N bytes, `shout N` shows N letters as its progress and waits, `connect HOST PORT` and `resolve NAME` try the way out; all else is said back.
     async fn use_tool(&self, call: &ToolCall, _limits: &RunLimits) -> ToolResult {
         let code = call.input["code"].as_str().unwrap_or_default().to_owned();
         self.inside.made.lock().unwrap().push(code.clone());
@@ -275,6 +279,18 @@ impl Hands for Runtime {
             ["wait"] => {
                 self.inside.released.cancelled().await;
                 "waited".to_owned()
+            }
+            ["shout", letters] => {
+                let say = self.say.lock().unwrap().clone().unwrap();
+                let text = "ä".repeat(letters.parse().unwrap());
+                say.send(ToControl::Progress {
+                    call: call.id.clone(),
+                    text,
+                })
+                .await
+                .unwrap();
+                self.inside.released.cancelled().await;
+                "shouted".to_owned()
             }
             ["long", bytes] => "x".repeat(bytes.parse().unwrap()),
             ["connect", host, port] => match self.client.connect(host, port.parse().unwrap()).await {

@@ -1,0 +1,35 @@
+//! A runtime that somebody took over.
+
+use control::{Position, Watched};
+use domain::Delta;
+use futures::StreamExt;
+use testkit::within;
+
+use crate::world::{Differs, World};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_115_an_endless_piece_of_output_is_shown_in_its_beginning_only() {
+    let world = World::new(Differs::default()).await;
+    world.will_call(&[("a", "shout 4000000")]);
+    world.will_say("That was loud.");
+    let accepted = world.prompt("go").await;
+    let watched = world
+        .control
+        .watch(world.asker, accepted.session, Position::default())
+        .await
+        .unwrap();
+    let mut watched = Box::pin(watched);
+    let shown = within("the piece", async {
+        loop {
+            if let Watched::Delta(delta) = watched.next().await.unwrap().unwrap().1
+                && let Delta::ToolProgress { text, .. } = delta.as_ref()
+            {
+                return text.clone();
+            }
+        }
+    })
+    .await;
+    assert!(shown.starts_with("ää") && shown.len() < 100_000, "{}", shown.len());
+    world.inside.release();
+    world.done(&accepted).await;
+}
