@@ -8,11 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::StreamExt;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::Housed;
 use crate::Control;
 use crate::live::{Live, lock};
+
+/// Sandboxes that are looked after at the same time.
+const SIDE_BY_SIDE: usize = 64;
 
 impl Control {
     /// Begins to look after the sandboxes.
@@ -30,9 +34,10 @@ impl Control {
                 if now.duration_since(began) >= control.0.config.remove_after {
                     control.remove_left().await;
                 }
-                for live in control.0.lives.all() {
-                    control.keep(&live).await;
-                }
+                // One whose runtime does not read, or that cannot be frozen, holds up no other.
+                let all = futures::stream::iter(control.0.lives.all());
+                all.for_each_concurrent(SIDE_BY_SIDE, async |live| control.keep(&live).await)
+                    .await;
             }
         });
     }
@@ -74,7 +79,8 @@ impl Control {
         let Some(housed) = seat.as_ref() else { return };
         if housed.users.load(Ordering::SeqCst) > 0 {
             if let Err(error) = self.refresh_token(live, housed).await {
-                tracing::warn!(session = %live.session, error = crate::error::chain(&error), "could not replace a session's token");
+                let error = crate::error::chain(&error);
+                tracing::warn!(session = %live.session, error, "could not replace a session's token");
             }
             return;
         }
