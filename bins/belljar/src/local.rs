@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::IsTerminal;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::Path;
 
 use anyhow::Context;
@@ -10,6 +11,7 @@ use cli::{Client, ClientCommand, ClientError, harmless};
 use domain::Timestamp;
 use host::doctor::{Machine, Verdict, examine};
 use images::{Progress, Rebuild, Recipe};
+use rustix::fs::{Mode, OFlags};
 use secret::Secret;
 use serde_json::json;
 use store::{Asker, Store, StoreError};
@@ -45,10 +47,24 @@ fn own_url(settings: &Settings) -> String {
 
 fn own_token(settings: &Settings) -> Result<Secret, ClientError> {
     let path = serve::token_file(settings);
-    match fs::read_to_string(&path) {
+    match read_token(&path) {
         Ok(token) => Ok(Secret::new(token.trim())),
         Err(_) => Err(ClientError::NoToken { tried: path }),
     }
+}
+
+/// Reads the token, as root most likely, in a folder that is the control plane's. What stands there is sent to the control
+/// plane: so it must be a file of its own, and no link that it made to a file which root alone may read.
+fn read_token(path: &Path) -> std::io::Result<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let mut file = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let (about, folder) = (file.metadata()?, fs::metadata(path.parent().unwrap_or(path))?);
+    if !about.is_file() || about.uid() != folder.uid() {
+        return Err(std::io::Error::other("it is no file of whom the folder belongs to"));
+    }
+    let mut token = String::new();
+    file.read_to_string(&mut token)?;
+    Ok(token)
 }
 
 /// Prints the example of a configuration.
@@ -121,7 +137,8 @@ pub(crate) async fn restore(settings: &Settings, file: &Path, json: bool) -> any
         .await
         .with_context(|| format!("cannot restore {}", file.display()))?;
     let owner = fs::metadata(&own).context("cannot look at the data directory")?;
-    chown(&path, Some(owner.uid()), Some(owner.gid()))
+    // The folder's owner may have put a link in its place meanwhile.
+    lchown(&path, Some(owner.uid()), Some(owner.gid()))
         .with_context(|| format!("cannot give {} to its owner", path.display()))?;
     match restored.replaced {
         replaced if json => println!("{}", json!({ "restored": path, "replaced": replaced })),
@@ -265,4 +282,30 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
         }
     }
     Ok(if lacking == 0 { End::Done } else { End::Found })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_in_the_place_of_the_token_is_not_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (secret, token) = (folder.path().join("secret"), folder.path().join("control/admin-token"));
+        fs::create_dir(folder.path().join("control")).expect("a folder in it");
+        fs::write(&secret, "root's own").expect("a file");
+        symlink(&secret, &token).expect("a link");
+        assert!(read_token(&token).is_err());
+        fs::remove_file(&token).expect("no link");
+        fs::hard_link(&secret, &token).expect("a second name");
+        let other = Some(12_345);
+        lchown(folder.path().join("control"), other, other).expect("the folder of somebody else");
+        assert!(read_token(&token).is_err());
+        fs::remove_file(&token).expect("no second name");
+        fs::write(&token, "the token\n").expect("a token");
+        lchown(&token, other, other).expect("a token of theirs");
+        assert_eq!(read_token(&token).expect("readable"), "the token\n");
+    }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::os::unix::fs::{PermissionsExt, lchown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
@@ -231,10 +232,25 @@ fn prepare(settings: &Settings) -> anyhow::Result<SystemUser> {
     let entries = fs::read_dir(&own).with_context(|| format!("cannot read {}", own.display()))?;
     let files: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     for path in files.iter().chain([&own]) {
-        lchown(path, Some(user.uid), Some(user.gid))
-            .with_context(|| format!("cannot give {} to {name}", path.display()))?;
+        give(path, user).with_context(|| format!("cannot give {} to {name}", path.display()))?;
     }
     Ok(user)
+}
+
+/// Gives a file to a user who may have made it: whoever took the control plane over could leave a link here, or a second name
+/// of a file that is not theirs.
+fn give(path: &Path, user: SystemUser) -> anyhow::Result<()> {
+    let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let about = rustix::fs::fstat(&file)?;
+    if (about.st_uid, about.st_gid) == (user.uid, user.gid) {
+        return Ok(());
+    }
+    if about.st_nlink > 1 && FileType::from_raw_mode(about.st_mode) != FileType::Directory {
+        bail!("it has another name elsewhere, which would be theirs too: remove the one that should not be");
+    }
+    let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+    rustix::fs::chownat(&file, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+    Ok(())
 }
 
 fn make_folder(folder: &Path, mode: u32) -> anyhow::Result<()> {
@@ -288,6 +304,29 @@ mod tests {
             Some(SystemUser { uid: 0, gid: 0 })
         );
         assert_eq!(find_user("roo").expect("readable"), None);
+    }
+
+    #[test]
+    fn only_what_has_one_name_is_given_away() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (secret, theirs) = (folder.path().join("secret"), folder.path().join("store.db"));
+        fs::write(&secret, "root's own").expect("a file");
+        let owner =
+            |path: &Path| std::os::unix::fs::MetadataExt::uid(&fs::symlink_metadata(path).expect("it is there"));
+        let user = SystemUser {
+            uid: 12_345,
+            gid: 12_345,
+        };
+        fs::hard_link(&secret, &theirs).expect("a second name");
+        assert!(give(&theirs, user).is_err());
+        fs::remove_file(&theirs).expect("no second name");
+        std::os::unix::fs::symlink(&secret, &theirs).expect("a link");
+        give(&theirs, user).expect("the link itself");
+        assert_eq!((owner(&secret), owner(&theirs)), (0, 12_345));
+        fs::remove_file(&theirs).expect("no link");
+        fs::write(&theirs, "a copy that root restored").expect("a file");
+        give(&theirs, user).expect("a file");
+        assert_eq!(owner(&theirs), 12_345);
     }
 
     #[test]
