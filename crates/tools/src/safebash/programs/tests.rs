@@ -454,3 +454,42 @@ fn threat_112_no_program_that_runs_programs_is_in_the_table() {
         );
     }
 }
+
+/// A program that takes no value where the table says so would take the next word as a flag, and nobody would have looked at it.
+#[test]
+fn threat_107_a_value_is_a_value_to_the_program_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(words[0]);
+        command.args(&words[1..]).current_dir(folder.path());
+        command.stdin(std::process::Stdio::null()).output()
+    };
+    std::fs::write(folder.path().join("file"), "words\n").unwrap();
+    let git = ["git", "-c", "user.name=a", "-c", "user.email=a"];
+    for more in [&["init", "-q"][..], &["add", "file"], &["commit", "-qm", "one"]] {
+        assert!(run(&[&git[..], more].concat()).unwrap().status.success(), "{more:?}");
+    }
+    let mut tried = 0;
+    for (name, grammar) in &*TABLE {
+        for (flag, _) in grammar.flags.iter().filter(|(_, value)| **value == Value::One) {
+            let mut words: Vec<&str> = name.split(' ').collect();
+            words.extend([*flag, "--no-such-flag"]);
+            if *name == "git blame" {
+                words.extend(["--", "file"]);
+            }
+            // What is not installed here cannot be asked.
+            let Ok(output) = run(&words) else { break };
+            let said = String::from_utf8_lossy(&output.stderr);
+            for complaint in [
+                "unrecognized argument",
+                "unrecognized option",
+                "invalid option",
+                "unknown option",
+            ] {
+                assert!(!said.contains(complaint), "{words:?}: {said}");
+            }
+            tried += 1;
+        }
+    }
+    assert!(tried > 100, "{tried}");
+}
