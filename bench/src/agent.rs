@@ -14,7 +14,7 @@ use crate::installation::{Api, Installation, Programs, ended};
 use crate::models::{Models, Say};
 use crate::peers::opencode;
 use crate::processes;
-use crate::report::Measure;
+use crate::report::{Findings, Measure};
 use crate::sample::{Sample, WARM_UPS, scaled};
 use crate::selection::Selection;
 
@@ -35,6 +35,8 @@ pub(crate) trait Agent {
     async fn idle(&self, conversation: &mut Conversation) -> anyhow::Result<()>;
     /// Waits until it has begun to speak.
     async fn speaks(&self, conversation: &mut Conversation) -> anyhow::Result<()>;
+    /// Waits until it is idle, and counts the pieces of an older answer that come after this message was shown.
+    async fn stale(&self, conversation: &mut Conversation, text: &str) -> anyhow::Result<f64>;
     /// Whether a process is the agent's own, and not one that a tool started.
     fn is_own(&self, command_line: &str) -> bool;
 }
@@ -58,6 +60,8 @@ pub(crate) struct Found {
     pub(crate) cancel: Sample,
     /// A message in mid-run → the model is asked with it.
     pub(crate) instead: Sample,
+    /// Pieces of the answer that it took the place of, seen after the message.
+    pub(crate) stale: f64,
     /// Share of the model calls that begin with all that the call before held.
     pub(crate) same: f64,
     pub(crate) calls: usize,
@@ -75,65 +79,78 @@ pub(crate) struct Effort {
 }
 
 /// Measures what of A is wanted.
-pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Vec<Measure>) -> anyhow::Result<()> {
-    if !wanted.any(&["A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8"]) {
-        return Ok(());
+pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Findings) {
+    if wanted.any(&["A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8"]) {
+        found.take("A", compare(programs, wanted).await);
     }
+}
+
+async fn compare(programs: &Programs, wanted: &Selection) -> anyhow::Result<Vec<Measure>> {
     let ours = belljar(programs).await?;
-    let theirs = match opencode::in_a_network_of_its_own() {
-        Ok(theirs) => Some(theirs),
-        Err(error) => {
-            eprintln!("bench: no peer for A: {error:#}");
-            None
+    let theirs = opencode::in_a_network_of_its_own();
+    if let Err(error) = &theirs {
+        eprintln!("bench: no peer for A: {error:#}");
+    }
+    let theirs = theirs.ok();
+    let times = |id, what, of: fn(&Found) -> &Sample, target| {
+        let measure = Measure::times(id, what, of(&ours)).at_most(target, None);
+        match &theirs {
+            Some(theirs) => measure.beside("OpenCode", of(theirs).at(0.5)),
+            None => measure,
         }
     };
-    let mut add = |measure: Measure, value: fn(&Found) -> f64| {
-        if wanted.has(measure.id()) {
-            found.push(match &theirs {
-                Some(theirs) => measure.beside("OpenCode", value(theirs)),
-                None => measure,
-            });
+    let value = |id, what: String, unit, of: fn(&Found) -> f64| {
+        let measure = Measure::value(id, what, unit, of(&ours));
+        match &theirs {
+            Some(theirs) => measure.beside("OpenCode", of(theirs)),
+            None => measure,
         }
     };
-    add(
-        Measure::times("A1", "runtime: process start → ready", &ours.start).at_most(50.0, None),
-        |found| found.start.at(0.5),
-    );
-    add(
-        Measure::times("A2", "prompt sent → first model request, warm", &ours.first).at_most(10.0, None),
-        |found| found.first.at(0.5),
-    );
-    add(
-        Measure::times("A3", "two-step turn with one tool, all of it", &ours.whole).at_most(20.0, None),
-        |found| found.whole.at(0.5),
-    );
-    add(
-        Measure::value("A4", "runtime and hands: resident memory, idle", "MiB", ours.memory).at_most(8.0, None),
-        |found| found.memory,
-    );
-    add(
-        Measure::value("A5", "first model request", "bytes", ours.bytes).at_most(8_192.0, None),
-        |found| found.bytes,
-    );
-    add(
-        Measure::times("A6", "cancel → tool processes dead, idle seen", &ours.cancel).at_most(20.0, None),
-        |found| found.cancel.at(0.5),
-    );
-    add(
-        Measure::times("A7", "message in mid-run → its model request", &ours.instead).at_most(50.0, None),
-        |found| found.instead.at(0.5),
-    );
-    add(
-        Measure::value(
-            "A8",
-            format!("prefix identical over {} model calls", ours.calls),
-            "%",
-            ours.same,
+    let prefix = format!("prefix identical over {} model calls", ours.calls);
+    let all = vec![
+        times("A1", "runtime: process start → ready", |found| &found.start, 50.0),
+        times(
+            "A2",
+            "prompt sent → first model request, warm",
+            |found| &found.first,
+            10.0,
+        ),
+        times(
+            "A3",
+            "two-step turn with one tool, all of it",
+            |found| &found.whole,
+            20.0,
+        ),
+        value(
+            "A4",
+            "runtime and hands: resident memory, idle".into(),
+            "MiB",
+            |found| found.memory,
         )
-        .at_least(100.0),
-        |found| found.same,
-    );
-    Ok(())
+        .at_most(8.0, None),
+        value("A5", "first model request".into(), "bytes", |found| found.bytes).at_most(8_192.0, None),
+        times(
+            "A6",
+            "cancel → tool processes dead, idle seen",
+            |found| &found.cancel,
+            20.0,
+        ),
+        times(
+            "A7",
+            "message in mid-run → its model request",
+            |found| &found.instead,
+            50.0,
+        ),
+        value(
+            "A7",
+            "  pieces of the old answer shown after it".into(),
+            "pieces",
+            |found| found.stale,
+        )
+        .at_most(0.0, None),
+        value("A8", prefix, "%", |found| found.same).at_least(100.0),
+    ];
+    Ok(all.into_iter().filter(|measure| wanted.has(measure.id())).collect())
 }
 
 async fn belljar(programs: &Programs) -> anyhow::Result<Found> {
@@ -157,7 +174,7 @@ async fn belljar(programs: &Programs) -> anyhow::Result<Found> {
 pub(crate) async fn converse(agent: &impl Agent, models: &Models, effort: Effort) -> anyhow::Result<Found> {
     let (first, whole, bytes) = two_steps(agent, models, effort.prompts).await?;
     let cancel = cancels(agent, effort.stops).await?;
-    let instead = instead(agent, models, effort.stops).await?;
+    let (instead, stale) = instead(agent, models, effort.stops).await?;
     let (same, calls) = prefixes(agent, models).await?;
     let start = Sample::default();
     Ok(Found {
@@ -166,6 +183,7 @@ pub(crate) async fn converse(agent: &impl Agent, models: &Models, effort: Effort
         whole,
         cancel,
         instead,
+        stale,
         same,
         calls,
         bytes,
@@ -197,9 +215,9 @@ pub(crate) fn script(body: &[u8]) -> Say {
         Say::Words("That is what I saw.")
     } else if text.contains("TWO STEPS") {
         if is_bash {
-            bash("ls /")
+            bash("ls")
         } else {
-            Say::Call("safebash", json!({"command": "ls /"}))
+            Say::Call("safebash", json!({"command": "ls"}))
         }
     } else if let Some(number) = text
         .split("FOR EVER ")
@@ -319,8 +337,9 @@ async fn tool_processes(agent: &impl Agent, command: &str) -> anyhow::Result<Vec
     }
 }
 
-async fn instead(agent: &impl Agent, models: &Models, count: usize) -> anyhow::Result<Sample> {
+async fn instead(agent: &impl Agent, models: &Models, count: usize) -> anyhow::Result<(Sample, f64)> {
     let mut sample = Sample::default();
+    let mut stale = 0.0;
     for number in 0..count + WARM_UPS {
         // Each in a session of its own: what was said before does not grow.
         let mut conversation = agent.open().await?;
@@ -333,9 +352,9 @@ async fn instead(agent: &impl Agent, models: &Models, count: usize) -> anyhow::R
         if number >= WARM_UPS {
             sample.add(request.at.duration_since(began));
         }
-        agent.idle(&mut conversation).await?;
+        stale += agent.stale(&mut conversation, &text).await?;
     }
-    Ok(sample)
+    Ok((sample, stale))
 }
 
 async fn prefixes(agent: &impl Agent, models: &Models) -> anyhow::Result<(f64, usize)> {
@@ -397,6 +416,23 @@ impl Agent for Belljar {
             }
         }
         bail!("the events ended before the model spoke")
+    }
+
+    async fn stale(&self, conversation: &mut Conversation, text: &str) -> anyhow::Result<f64> {
+        let (mut shown, mut stale) = (false, 0.0);
+        let mut old = Vec::new();
+        while let Some(frame) = conversation.events.next().await? {
+            let event = &frame.data;
+            match event["type"].as_str() {
+                Some("message") if event["message"].to_string().contains(text) => shown = true,
+                Some("message_opened") if !shown => old.push(event["message"].clone()),
+                Some("text") if !shown => old.push(event["message"].clone()),
+                Some("text") if old.contains(&event["message"]) => stale += 1.0,
+                Some("run") if event["state"] == "done" => return Ok(stale),
+                _ => {}
+            }
+        }
+        bail!("the events ended before the run")
     }
 
     fn is_own(&self, command_line: &str) -> bool {

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use crate::inside::{Seat, Seats, World};
 use crate::installation::Programs;
 use crate::models::Say;
-use crate::report::Measure;
+use crate::report::{Findings, Measure};
 use crate::sample::{Sample, WARM_UPS, scaled};
 use crate::selection::Selection;
 
@@ -31,26 +31,29 @@ const RUNS: usize = 64;
 const CORES: (usize, usize) = (0, 1);
 
 /// Every cap there is, none of which is reached.
-const CAPS: &str = "[budget]\nrun = 100.00\nsession = 100.00\nuser = 10000.00\nday = 10000.00\n";
+const CAPS: &str = "[budget]\nrun = 10000.00\nsession = 10000.00\nuser = 100000.00\nday = 100000.00\n";
 
 /// Measures what of G is wanted.
-pub(crate) fn measure(programs: &Programs, wanted: &Selection, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Findings) {
     if wanted.any(&["G1", "G2"]) {
         let (programs, one, two) = (programs.clone(), wanted.has("G1"), wanted.has("G2"));
-        let measured = std::thread::spawn(move || pinned(|| speed(&programs, one, two)));
-        found.extend(measured.join().unwrap_or_else(|_| bail!("the generator broke down"))?);
+        let measuring = std::thread::spawn(move || pinned(|| speed(&programs, one, two)));
+        let measured = tokio::task::spawn_blocking(move || measuring.join()).await;
+        let broken = || bail!("the generator broke down");
+        found.take(
+            "G1, G2",
+            measured.map_or_else(|_| broken(), |joined| joined.unwrap_or_else(|_| broken())),
+        );
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     if wanted.has("G3") {
-        runtime.block_on(histories::measure(programs, found))?;
+        found.take("G3", histories::measure(programs).await);
     }
     if wanted.has("G7") {
-        runtime.block_on(caps::measure(programs, found))?;
+        found.take("G7", caps::measure(programs).await);
     }
     if wanted.has("G8") {
-        runtime.block_on(watchers::measure(programs, found))?;
+        found.take("G8", watchers::measure(programs).await);
     }
-    Ok(())
 }
 
 /// Runs on the generator's core, and all that it starts with it.

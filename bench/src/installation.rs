@@ -201,14 +201,14 @@ impl Drop for Installation {
         if self.host.is_some() {
             let _ = remove_sandboxes(&self.socket());
             end(&mut self.host, "-TERM");
-            // What the pool of disks was mounted on.
-            let data = self.path("data");
+            // The pool of disks, and what need not survive a restart.
             let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
             let mounted = table
                 .lines()
                 .filter_map(|line| line.split(' ').nth(1))
                 .map(PathBuf::from);
-            for mount in mounted.filter(|mount| mount.starts_with(&data)) {
+            let mounted: Vec<PathBuf> = mounted.filter(|mount| mount.starts_with(self.folder.path())).collect();
+            for mount in mounted.iter().rev() {
                 let _ = Command::new("umount").arg("--lazy").arg(mount).status();
             }
         }

@@ -27,10 +27,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use installation::Programs;
-use peers::opencode;
-use report::Measure;
+use peers::{opencode, runc};
+use report::Findings;
 use selection::Selection;
 
 fn main() -> ExitCode {
@@ -48,31 +49,38 @@ fn main() -> ExitCode {
 fn run() -> anyhow::Result<bool> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|word| word == opencode::WORD) {
+    let first = arguments.next().unwrap_or_default();
+    if first == opencode::WORD {
         let program = PathBuf::from(arguments.next().context("which OpenCode?")?);
         return runtime.block_on(opencode::talk(&program)).map(|()| true);
     }
-    let wanted = Selection::parse(&std::env::args().nth(1).unwrap_or_default())?;
+    if first == runc::WORD {
+        let program = arguments.next().context("which runtime?")?;
+        let rootfs = PathBuf::from(arguments.next().context("which root file system?")?);
+        return runc::time_here(&program.to_string_lossy(), &rootfs).map(|()| true);
+    }
+    let wanted = Selection::parse(&first.to_string_lossy())?;
     let programs = Programs::built()?;
-    let mut found: Vec<Measure> = Vec::new();
-    let mut whole = true;
-    let mut note = |part: &str, measured: anyhow::Result<()>| {
-        if let Err(error) = measured {
-            eprintln!("bench: {part} could not be measured: {error:#}");
-            whole = false;
-        }
-    };
-    note(
-        "S",
-        runtime.block_on(sandboxes::measure(&programs, &wanted, &mut found)),
-    );
-    note("A", runtime.block_on(agent::measure(&programs, &wanted, &mut found)));
-    note("G", gateway::measure(&programs, &wanted, &mut found));
-    note("P", runtime.block_on(program::measure(&programs, &wanted, &mut found)));
-    report::print(&found);
-    let file = std::env::args()
-        .nth(2)
-        .unwrap_or_else(|| "target/bench.json".to_owned());
-    std::fs::write(&file, serde_json::to_vec_pretty(&found)?).with_context(|| format!("cannot write {file}"))?;
-    Ok(whole)
+    raise_descriptors()?;
+    let mut found = Findings::default();
+    runtime.block_on(async {
+        sandboxes::measure(&programs, &wanted, &mut found).await;
+        agent::measure(&programs, &wanted, &mut found).await;
+        gateway::measure(&programs, &wanted, &mut found).await;
+        program::measure(&programs, &wanted, &mut found).await;
+    });
+    report::print(&found.measures);
+    let file = arguments
+        .next()
+        .map_or_else(|| PathBuf::from("target/bench.json"), PathBuf::from);
+    let json = serde_json::to_vec_pretty(&found.measures)?;
+    std::fs::write(&file, json).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(!found.incomplete)
+}
+
+/// A thousand watchers are a thousand connections, and as many on the other side.
+fn raise_descriptors() -> anyhow::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).context("the limit of open files could not be raised")
 }

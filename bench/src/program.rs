@@ -14,28 +14,27 @@ use crate::installation::{Programs, ended};
 use crate::models::Say;
 use crate::peers::opencode;
 use crate::processes;
-use crate::report::Measure;
+use crate::report::{Findings, Measure};
 use crate::sample::{Sample, WARM_UPS, scaled};
 use crate::selection::Selection;
 
 /// Measures what of P is wanted.
-pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Findings) {
     if wanted.has("P1") {
-        start(programs, found).await?;
+        found.take("P1", start(programs).await);
     }
     if wanted.has("P2") {
-        sizes(programs, found)?;
+        found.take("P2", sizes(programs));
     }
     if wanted.has("P3") {
-        demo(found)?;
+        found.take("P3", demo());
     }
     if wanted.has("P4") {
-        many(programs, found).await?;
+        found.take("P4", many(programs).await);
     }
-    Ok(())
 }
 
-async fn start(programs: &Programs, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+async fn start(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
     let (mut world, _seats) = World::start(programs, |_| Say::Words("Yes."), None, "").await?;
     let mut sample = Sample::default();
     for _ in 0..scaled(30) {
@@ -44,12 +43,14 @@ async fn start(programs: &Programs, found: &mut Vec<Measure>) -> anyhow::Result<
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     let memory = processes::resident(world.installation.serve_id()?)?;
-    found.push(Measure::times("P1", "control plane: start → ready", &sample).at_most(300.0, None));
-    found.push(Measure::value("P1", "control plane: resident memory, idle", "MiB", memory).at_most(60.0, None));
-    Ok(())
+    Ok(vec![
+        Measure::times("P1", "control plane: start → ready", &sample).at_most(300.0, None),
+        Measure::value("P1", "control plane: resident memory, idle", "MiB", memory).at_most(60.0, None),
+    ])
 }
 
-fn sizes(programs: &Programs, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+fn sizes(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
+    let mut found = Vec::new();
     let peer = opencode::program().ok().and_then(|program| megabytes(&program).ok());
     for (name, program, limit) in [
         ("belljar", &programs.belljar, 60.0),
@@ -61,7 +62,7 @@ fn sizes(programs: &Programs, found: &mut Vec<Measure>) -> anyhow::Result<()> {
             None => measure,
         });
     }
-    Ok(())
+    Ok(found)
 }
 
 fn megabytes(program: &Path) -> anyhow::Result<f64> {
@@ -74,7 +75,7 @@ fn megabytes(program: &Path) -> anyhow::Result<f64> {
 }
 
 /// `scripts/demo` with a data folder of its own. What has been built is not built again: the first build is the compiler's time.
-fn demo(found: &mut Vec<Measure>) -> anyhow::Result<()> {
+fn demo() -> anyhow::Result<Vec<Measure>> {
     let data = tempfile::Builder::new()
         .prefix("belljar-bench-demo-")
         .tempdir_in("/var/tmp")?;
@@ -95,10 +96,8 @@ fn demo(found: &mut Vec<Measure>) -> anyhow::Result<()> {
     if !done.status.success() {
         bail!("scripts/demo failed: {}", String::from_utf8_lossy(&done.stderr).trim());
     }
-    found.push(
-        Measure::value("P3", "a first job done, from a built clone (make demo)", "min", minutes).at_most(15.0, None),
-    );
-    Ok(())
+    let what = "a first job done, from a built clone (make demo)";
+    Ok(vec![Measure::value("P3", what, "min", minutes).at_most(15.0, None)])
 }
 
 /// A control plane with so many sessions, and the ids of some of them.
@@ -109,7 +108,8 @@ struct Filled {
     times: [Sample; 3],
 }
 
-async fn many(programs: &Programs, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+async fn many(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
+    let mut found = Vec::new();
     let mut few = fill(programs, 100).await?;
     let mut more = fill(programs, scaled(100_000)).await?;
     // In turns, so that a noisy machine is noisy for both.
@@ -128,7 +128,7 @@ async fn many(programs: &Programs, found: &mut Vec<Measure>) -> anyhow::Result<(
         );
         found.push(Measure::value("P4", row, "×", other / one).at_most(1.2, None));
     }
-    Ok(())
+    Ok(found)
 }
 
 fn ms(time: f64) -> String {

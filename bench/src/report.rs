@@ -92,6 +92,27 @@ impl Measure {
     }
 }
 
+/// What was found so far.
+#[derive(Default)]
+pub(crate) struct Findings {
+    pub(crate) measures: Vec<Measure>,
+    /// Something could not be measured.
+    pub(crate) incomplete: bool,
+}
+
+impl Findings {
+    /// Adds what was measured, or says why it could not be.
+    pub(crate) fn take(&mut self, id: &str, measured: anyhow::Result<Vec<Measure>>) {
+        match measured {
+            Ok(measures) => self.measures.extend(measures),
+            Err(error) => {
+                eprintln!("bench: {id} could not be measured: {error:#}");
+                self.incomplete = true;
+            }
+        }
+    }
+}
+
 /// Prints the table.
 pub(crate) fn print(measures: &[Measure]) {
     let figure = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), short);

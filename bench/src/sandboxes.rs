@@ -19,14 +19,14 @@ use tokio::time::timeout;
 
 use crate::installation::{Installation, Programs};
 use crate::peers::docker::Docker;
-use crate::peers::runc::{self, Runtime};
+use crate::peers::runc::{self, Times};
 use crate::processes;
-use crate::report::Measure;
+use crate::report::{Findings, Measure};
 use crate::sample::{Sample, WARM_UPS, scaled};
 use crate::selection::Selection;
 
 /// The command that is run in sandboxes and containers alike.
-pub(crate) const COMMAND: [&str; 2] = ["/bin/ls", "/"];
+pub(crate) const COMMAND: [&str; 2] = ["/bin/ls", "/workspace"];
 
 /// A host agent that is asked as the control plane asks it.
 struct Room {
@@ -43,95 +43,113 @@ struct Tenant {
 }
 
 /// Measures what of S is wanted.
-pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Findings) {
     if !wanted.any(&["S1", "S4", "S5", "S8", "S9"]) {
-        return Ok(());
+        return;
     }
     let rootfs = testkit::miniature().rootfs();
-    let docker = match wanted.any(&["S1", "S4", "S5"]) {
-        true => Some(Docker::start(&rootfs)?),
-        false => None,
+    let room = match Room::open(programs) {
+        Ok(room) => room,
+        Err(error) => return found.take("S", Err(error)),
     };
-    let room = Room::open(programs)?;
-    if let Some(docker) = docker.as_ref().filter(|_| wanted.has("S1")) {
-        let ours = room.time_create(scaled(100)).await?;
-        let theirs = docker.time_run(scaled(20))?;
-        let least = theirs.at(0.5) / 5.0;
-        found.push(
-            Measure::times("S1", "create cold → the runtime answers", &ours)
-                .beside("docker run", theirs.at(0.5))
-                .at_most(60.0_f64.min(least), Some(150.0)),
-        );
-        for program in ["crun", "runc"] {
-            let sample = Runtime::new(program, &rootfs)?.time_run(scaled(50))?;
-            found.push(Measure::times(
-                "S1",
-                format!("  {program} run, the same files"),
-                &sample,
-            ));
-        }
-        let sample = runc::time_bubblewrap(&rootfs, scaled(100))?;
-        found.push(Measure::times("S1", "  bwrap, the same files", &sample));
-    }
-    if let Some(docker) = docker.as_ref().filter(|_| wanted.has("S4")) {
-        let (program, script) = room.time_command(scaled(200)).await?;
-        let theirs = docker.time_exec(scaled(30))?;
-        found.push(
-            Measure::times("S4", "command in a running sandbox", &program)
-                .beside("docker exec", theirs.at(0.5))
-                .at_most(5.0, Some(15.0)),
-        );
-        found.push(Measure::times("S4", "  the same as a script, by exec", &script));
-        for program in ["crun", "runc"] {
-            let sample = Runtime::new(program, &rootfs)?.time_exec(scaled(100))?;
-            found.push(Measure::times(
-                "S4",
-                format!("  {program} exec, the same command"),
-                &sample,
-            ));
+    let mut runtimes = Vec::new();
+    if wanted.any(&["S1", "S4", "S9"]) {
+        for program in ["runc", "crun"] {
+            match runc::time(program, &rootfs) {
+                Ok(times) => runtimes.push((program, times)),
+                Err(error) => found.take(program, Err(error)),
+            }
         }
     }
-    if let Some(docker) = docker.as_ref().filter(|_| wanted.has("S5")) {
-        let (freeze, thaw) = room.time_freeze(scaled(200)).await?;
-        let (pause, unpause) = docker.time_pause(scaled(30))?;
-        found.push(
-            Measure::times("S5", "freeze", &freeze)
-                .beside("docker pause", pause.at(0.5))
-                .at_most(2.0, None),
-        );
-        found.push(
-            Measure::times("S5", "thaw", &thaw)
-                .beside("docker unpause", unpause.at(0.5))
-                .at_most(2.0, None),
-        );
+    let beside = |id, what: &str, of: fn(&Times) -> &Sample| -> Vec<Measure> {
+        let row = |(program, times): &(&str, Times)| Measure::times(id, format!("  {program} {what}"), of(times));
+        runtimes.iter().map(row).collect()
+    };
+    if wanted.any(&["S1", "S4", "S5"]) {
+        match Docker::start(&rootfs) {
+            Ok(docker) => {
+                if wanted.has("S1") {
+                    found.take("S1", room.creating(&docker, &rootfs).await);
+                    found
+                        .measures
+                        .extend(beside("S1", "run, the same files", |times| &times.run));
+                }
+                if wanted.has("S4") {
+                    found.take("S4", room.commanding(&docker).await);
+                    found
+                        .measures
+                        .extend(beside("S4", "exec, the same command", |times| &times.exec));
+                }
+                if wanted.has("S5") {
+                    found.take("S5", room.freezing(&docker).await);
+                }
+            }
+            Err(error) => found.take("S1, S4, S5", Err(error)),
+        }
     }
     if wanted.has("S8") {
-        let memory = room.idle_memory().await?;
-        found.push(Measure::value("S8", "memory of an idle sandbox (PSS)", "MiB", memory).at_most(10.0, None));
+        found.take("S8", room.idling().await);
     }
     if wanted.has("S9") {
-        let (left, destroy) = room.leftovers(scaled(1_000)).await?;
-        let mut theirs = Runtime::new("runc", &rootfs)?.time_delete(scaled(20))?;
-        let count = destroy.len();
-        found.push(
-            Measure::value(
-                "S9",
-                format!("left over after {count} creates and destroys"),
-                "things",
-                left,
-            )
-            .at_most(0.0, None),
-        );
-        found.push(
-            Measure::times("S9", "destroy", &destroy)
-                .beside("runc delete", theirs.at(0.5))
-                .at_most(60.0, None),
-        );
-        theirs = Runtime::new("crun", &rootfs)?.time_delete(scaled(20))?;
-        found.push(Measure::times("S9", "  crun delete", &theirs));
+        found.take("S9", room.destroying().await);
+        found.measures.extend(beside("S9", "delete", |times| &times.delete));
     }
     room.tasks.shut_down(Duration::from_secs(5)).await;
-    Ok(())
+}
+
+impl Room {
+    async fn creating(&self, docker: &Docker, rootfs: &Path) -> anyhow::Result<Vec<Measure>> {
+        let ours = self.time_create(scaled(100)).await?;
+        let theirs = docker.time_run(scaled(20))?.at(0.5);
+        let bubblewrap = runc::time_bubblewrap(rootfs, scaled(100))?;
+        let ours = Measure::times("S1", "create cold → the runtime answers", &ours);
+        Ok(vec![
+            ours.beside("docker run", theirs)
+                .at_most(60.0_f64.min(theirs / 5.0), Some(150.0)),
+            Measure::times("S1", "  bwrap, the same files", &bubblewrap),
+        ])
+    }
+
+    async fn commanding(&self, docker: &Docker) -> anyhow::Result<Vec<Measure>> {
+        let (program, script) = self.time_command(scaled(200)).await?;
+        let theirs = docker.time_exec(scaled(30))?.at(0.5);
+        let ours = Measure::times("S4", "command in a running sandbox", &program);
+        Ok(vec![
+            ours.beside("docker exec", theirs).at_most(5.0, Some(15.0)),
+            Measure::times("S4", "  the same as a script, by exec", &script),
+        ])
+    }
+
+    async fn freezing(&self, docker: &Docker) -> anyhow::Result<Vec<Measure>> {
+        let (freeze, thaw) = self.time_freeze(scaled(200)).await?;
+        let (pause, unpause) = docker.time_pause(scaled(30))?;
+        let row = |what, ours: &Sample, peer, theirs: &Sample| {
+            Measure::times("S5", what, ours)
+                .beside(peer, theirs.at(0.5))
+                .at_most(2.0, None)
+        };
+        Ok(vec![
+            row("freeze", &freeze, "docker pause", &pause),
+            row("thaw", &thaw, "docker unpause", &unpause),
+        ])
+    }
+
+    async fn idling(&self) -> anyhow::Result<Vec<Measure>> {
+        let memory = self.idle_memory().await?;
+        Ok(vec![
+            Measure::value("S8", "memory of an idle sandbox (PSS)", "MiB", memory).at_most(10.0, None),
+        ])
+    }
+
+    async fn destroying(&self) -> anyhow::Result<Vec<Measure>> {
+        let (left, destroy) = self.leftovers(scaled(1_000)).await?;
+        let what = format!("left over after {} creates and destroys", destroy.len());
+        let time = Measure::times("S9", "destroy", &destroy);
+        Ok(vec![
+            Measure::value("S9", what, "things", left).at_most(0.0, None),
+            time.at_most(60.0, None),
+        ])
+    }
 }
 
 impl Room {
@@ -202,8 +220,8 @@ impl Room {
     /// A program that is started by itself, and the same by a script.
     async fn time_command(&self, count: usize) -> anyhow::Result<(Sample, Sample)> {
         let tenant = self.create().await?;
-        let program = json!({"command": "ls /"});
-        let script = json!({"code": "return (await import('node:fs')).readdirSync('/')"});
+        let program = json!({"command": "ls /workspace"});
+        let script = json!({"code": "return (await import('node:fs')).readdirSync('/workspace')"});
         let program = tenant.time_call("safebash", &program, count).await?;
         let script = tenant.time_call("exec", &script, count / 4).await?;
         self.remove(tenant).await?;
@@ -231,7 +249,9 @@ impl Room {
     /// What all processes of a sandbox hold that has been used and is idle again.
     async fn idle_memory(&self) -> anyhow::Result<f64> {
         let tenant = self.create().await?;
-        tenant.time_call("safebash", &json!({"command": "ls /"}), 20).await?;
+        tenant
+            .time_call("safebash", &json!({"command": "ls /workspace"}), 20)
+            .await?;
         tenant.time_call("exec", &json!({"code": "return 1"}), 2).await?;
         tenant.linked.stop().await?;
         let of_sandbox = tenant.id.to_string();

@@ -16,7 +16,7 @@ use crate::sample::scaled;
 /// Of the calls, so many are under way at once: as many as a control plane works on.
 const TOGETHER: usize = 64;
 
-pub(super) async fn measure(programs: &Programs, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+pub(super) async fn measure(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
     let calls = scaled(1_000);
     // Half of what the calls would cost, which is about half a cent each.
     #[allow(clippy::cast_precision_loss, reason = "a small number")]
@@ -46,10 +46,11 @@ pub(super) async fn measure(programs: &Programs, found: &mut Vec<Measure>) -> an
     }
     let over = (billed.max(ledger) - cap).max(0.0);
     let what = format!("over a cap of ${cap:.2}: {calls} calls, {TOGETHER} at once, 2 kills");
-    found.push(Measure::value("G7", what, "$", over).at_most(0.0, None));
-    found.push(Measure::value("G7", "  billed by the provider", "$", billed));
-    found.push(Measure::value("G7", "  in the ledger", "$", ledger));
-    Ok(())
+    Ok(vec![
+        Measure::value("G7", what, "$", over).at_most(0.0, None),
+        Measure::value("G7", "  billed by the provider", "$", billed),
+        Measure::value("G7", "  in the ledger", "$", ledger),
+    ])
 }
 
 async fn prompts(api: &Api, count: usize) -> anyhow::Result<()> {

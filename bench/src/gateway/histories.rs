@@ -18,7 +18,7 @@ use crate::sample::{Sample, scaled};
 /// Turns of the three histories; each turn is two messages.
 const TURNS: [u32; 3] = [250, 500, 1_000];
 
-pub(super) async fn measure(programs: &Programs, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+pub(super) async fn measure(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
     let more = format!("[run]\nsteps = {}\n\n{CAPS}", TURNS[2]);
     let (mut world, mut seats) = World::start(programs, always_call, None, &more).await?;
     let mut loops = Vec::new();
@@ -27,7 +27,7 @@ pub(super) async fn measure(programs: &Programs, found: &mut Vec<Measure>) -> an
     }
     try_join_all(loops).await?;
     world.installation.stop_serve();
-    let mut middles = Vec::new();
+    let (mut middles, mut found) = (Vec::new(), Vec::new());
     for messages in TURNS.map(|turns| 2 * i64::from(turns)) {
         let sample = rebuild(&world, messages).await?;
         middles.push(sample.at(0.5));
@@ -44,7 +44,7 @@ pub(super) async fn measure(programs: &Programs, found: &mut Vec<Measure>) -> an
     }
     let growth = middles[2] / middles[0] / 4.0;
     found.push(Measure::value("G3", "  from 500 to 2,000 messages, against linear", "×", growth).at_most(1.25, None));
-    Ok(())
+    Ok(found)
 }
 
 /// Takes so many turns, and is left where it is.

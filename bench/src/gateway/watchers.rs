@@ -18,7 +18,7 @@ use crate::sample::{Sample, scaled};
 /// Runs that are watched, one after the other, in the same session.
 const RUNS: usize = 3;
 
-pub(super) async fn measure(programs: &Programs, found: &mut Vec<Measure>) -> anyhow::Result<()> {
+pub(super) async fn measure(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
     let slowly = |_: &[u8]| Say::Slowly {
         pieces: 40,
         every: Duration::from_millis(50),
@@ -53,11 +53,12 @@ pub(super) async fn measure(programs: &Programs, found: &mut Vec<Measure>) -> an
     #[allow(clippy::cast_precision_loss, reason = "small numbers")]
     let (lost, doubled, reconnects) = (wrong.lost as f64, wrong.doubled as f64, reconnects as f64);
     let what = format!("events lost: {count} watchers, back after each event");
-    found.push(Measure::value("G8", what, "events", lost).at_most(0.0, None));
-    found.push(Measure::value("G8", "events doubled", "events", doubled).at_most(0.0, None));
-    found.push(Measure::value("G8", "  reconnections", "times", reconnects));
-    found.push(Measure::times("G8", "  from coming back to the next event", &waits));
-    Ok(())
+    Ok(vec![
+        Measure::value("G8", what, "events", lost).at_most(0.0, None),
+        Measure::value("G8", "events doubled", "events", doubled).at_most(0.0, None),
+        Measure::value("G8", "  reconnections", "times", reconnects),
+        Measure::times("G8", "  from coming back to the next event", &waits),
+    ])
 }
 
 /// What a watcher saw.

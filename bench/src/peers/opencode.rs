@@ -182,6 +182,25 @@ impl Agent for OpenCode {
         self.seen(conversation, "message.part.delta").await
     }
 
+    async fn stale(&self, conversation: &mut Conversation, text: &str) -> anyhow::Result<f64> {
+        let (mut shown, mut stale) = (false, 0.0);
+        let mut old = Vec::new();
+        while let Some(frame) = conversation.events.next().await? {
+            let properties = &frame.data["properties"];
+            if properties["sessionID"] != conversation.session.as_str() {
+                continue;
+            }
+            match frame.data["type"].as_str() {
+                Some("message.part.updated") if properties["part"]["text"] == text => shown = true,
+                Some("message.part.delta") if !shown => old.push(properties["partID"].clone()),
+                Some("message.part.delta") if old.contains(&properties["partID"]) => stale += 1.0,
+                Some("session.idle") if shown => return Ok(stale),
+                _ => {}
+            }
+        }
+        bail!("OpenCode's events ended")
+    }
+
     fn is_own(&self, command_line: &str) -> bool {
         command_line.contains("bin/opencode")
     }

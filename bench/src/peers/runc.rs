@@ -5,27 +5,63 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::Context;
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
 use super::run;
-use crate::sample::Sample;
+use crate::sample::{Sample, scaled};
 use crate::sandboxes::COMMAND;
 
+/// The word that makes the bench its own child, in a mount namespace of its own.
+pub(crate) const WORD: &str = "runtime";
+
+/// On a machine with cgroups of both versions crun refuses to work; so neither runtime sees those of version 2 here.
+const WITHOUT_CGROUP_2: &str = "umount /sys/fs/cgroup/unified 2>/dev/null; exec \"$0\" \"$@\"";
+
+/// How long a runtime takes.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Times {
+    pub(crate) run: Sample,
+    pub(crate) exec: Sample,
+    pub(crate) delete: Sample,
+}
+
+/// Times a runtime, `runc` or `crun`, in a child of this process.
+pub(crate) fn time(program: &str, rootfs: &Path) -> anyhow::Result<Times> {
+    let mut child = Command::new("unshare");
+    child
+        .args(["--mount", "sh", "-c", WITHOUT_CGROUP_2])
+        .arg(std::env::current_exe()?);
+    let output = run(child.args([WORD, program]).arg(rootfs))?;
+    serde_json::from_slice(&output.stdout).with_context(|| format!("the part that times {program} gave no figures"))
+}
+
+/// What the child does: it prints what it found.
+pub(crate) fn time_here(program: &str, rootfs: &Path) -> anyhow::Result<()> {
+    let runtime = Runtime::new(program, rootfs)?;
+    let times = Times {
+        run: runtime.time_run(scaled(50))?,
+        exec: runtime.time_exec(scaled(100))?,
+        delete: runtime.time_delete(scaled(20))?,
+    };
+    println!("{}", serde_json::to_string(&times)?);
+    Ok(())
+}
+
 /// A bundle for an OCI runtime, with that runtime's own default configuration.
-pub(crate) struct Runtime {
-    program: &'static str,
+struct Runtime {
+    program: String,
     rootfs: PathBuf,
     folder: TempDir,
 }
 
 impl Runtime {
-    /// Prepares a bundle; `program` is `runc` or `crun`.
-    pub(crate) fn new(program: &'static str, rootfs: &Path) -> anyhow::Result<Self> {
+    fn new(program: &str, rootfs: &Path) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("bench-runtime")
             .tempdir_in("/var/tmp")?;
         let runtime = Self {
-            program,
+            program: program.to_owned(),
             rootfs: rootfs.to_owned(),
             folder,
         };
@@ -45,7 +81,7 @@ impl Runtime {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(self.program);
+        let mut command = Command::new(&self.program);
         command
             .arg("--root")
             .arg(self.folder.path().join("state"))
@@ -55,13 +91,13 @@ impl Runtime {
     }
 
     /// `run` of a program that ends at once.
-    pub(crate) fn time_run(&self, count: usize) -> anyhow::Result<Sample> {
+    fn time_run(&self, count: usize) -> anyhow::Result<Sample> {
         self.configure(&COMMAND)?;
         Sample::of(count, || run(self.command().args(["run", "bench"])).map(drop))
     }
 
     /// `exec` in a container that runs.
-    pub(crate) fn time_exec(&self, count: usize) -> anyhow::Result<Sample> {
+    fn time_exec(&self, count: usize) -> anyhow::Result<Sample> {
         self.start("bench-exec")?;
         let sample = Sample::of(count, || {
             run(self.command().args(["exec", "bench-exec"]).args(COMMAND)).map(drop)
@@ -71,7 +107,7 @@ impl Runtime {
     }
 
     /// `delete --force` of a container that runs.
-    pub(crate) fn time_delete(&self, count: usize) -> anyhow::Result<Sample> {
+    fn time_delete(&self, count: usize) -> anyhow::Result<Sample> {
         let mut sample = Sample::default();
         for _ in 0..count {
             self.start("bench-delete")?;
