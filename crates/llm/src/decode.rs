@@ -19,6 +19,10 @@ use crate::{Format, SseError, SseEvent, SseParser};
 /// The longest stream that is read: far more than any model says in one reply.
 const LIMIT: usize = 64 << 20;
 
+/// How deep JSON that a model wrote may be nested. It is stored, and handed on, within other JSON, and readers give up at 128:
+/// what could be written and never read again would end its session.
+const DEEPEST: usize = 64;
+
 /// Something a model says, as it says it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StreamEvent {
@@ -237,12 +241,34 @@ impl From<Failure> for DecodeError {
     }
 }
 
-/// A call's arguments as a model wrote them: nothing is an empty object, what is no JSON stays a text.
+/// A call's arguments as a model wrote them: nothing is an empty object, what is no JSON, or too deep, stays a text.
 fn tool_input(written: &str) -> Value {
     if written.trim().is_empty() {
         return Value::Object(serde_json::Map::new());
     }
-    serde_json::from_str(written).unwrap_or_else(|_| Value::String(written.to_owned()))
+    let input = serde_json::from_str(written).ok().filter(|input| !is_too_deep(input));
+    input.unwrap_or_else(|| Value::String(written.to_owned()))
+}
+
+/// Whether JSON is nested deeper than [`DEEPEST`].
+fn is_too_deep(value: &Value) -> bool {
+    // The parser has seen to it that this does not go down for ever.
+    fn depth(value: &Value) -> usize {
+        match value {
+            Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+            Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+    depth(value) > DEEPEST
+}
+
+/// An item that goes back to its provider as it came.
+fn whole(item: Value) -> Result<Value, DecodeError> {
+    if is_too_deep(&item) {
+        return Err(inconsistent(format!("an item is nested deeper than {DEEPEST}")));
+    }
+    Ok(item)
 }
 
 /// Our own count of the tokens in what has been said.
@@ -327,5 +353,21 @@ fn settle(told: Told, ours: u64) -> (Usage, Counted) {
         (true, true) => (usage, Counted::ByProvider),
         (true, false) => (usage, Counted::InputByProvider),
         (false, _) => (usage, Counted::ByUs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_too_deep_for_those_who_read_them_later_stay_a_text() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(tool_input(&nested(DEEPEST)).is_array());
+        for depth in [DEEPEST + 1, 120, 127, 200, 1_000_000] {
+            assert_eq!(tool_input(&nested(depth)), Value::String(nested(depth)), "{depth}");
+        }
+        assert!(whole(serde_json::from_str(&nested(DEEPEST)).unwrap()).is_ok());
+        assert!(whole(serde_json::from_str(&nested(DEEPEST + 1)).unwrap()).is_err());
     }
 }

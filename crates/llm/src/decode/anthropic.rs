@@ -7,7 +7,7 @@ use protocol::StopReason;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{DecodeError, Failure, Reply, StreamEvent, Told, count_text, inconsistent, kind, parse, tool_input};
+use super::{DecodeError, Failure, Reply, StreamEvent, Told, count_text, inconsistent, kind, parse, tool_input, whole};
 use crate::SseEvent;
 
 #[derive(Debug, Default)]
@@ -203,7 +203,7 @@ impl Reading {
                     json: String::new(),
                 }
             }
-            Some(_) => Open::Item(start.content_block),
+            Some(_) => Open::Item(whole(start.content_block)?),
             None => return Err(inconsistent(format!("block {} has no type", start.index))),
         };
         self.blocks.push(block);
@@ -333,7 +333,7 @@ fn thinking(text: String, signature: String) -> Block {
 
 fn tool(id: &str, name: &str, given: Option<Value>, json: &str) -> Block {
     let input = match given {
-        Some(given) if json.is_empty() => given,
+        Some(given) if json.is_empty() => tool_input(&given.to_string()),
         _ => tool_input(json),
     };
     Block::ToolUse(ToolCall {

@@ -8,7 +8,7 @@ use protocol::StopReason;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{DecodeError, Failure, Reply, StreamEvent, Told, count_text, inconsistent, kind, parse, tool_input};
+use super::{DecodeError, Failure, Reply, StreamEvent, Told, count_text, inconsistent, kind, parse, tool_input, whole};
 use crate::SseEvent;
 
 #[derive(Debug, Default)]
@@ -256,7 +256,7 @@ fn append_item(blocks: &mut Vec<Block>, item: Value) -> Result<bool, DecodeError
         Some(_) => blocks.push(Block::Thinking {
             text: summary(&item),
             signature: None,
-            item: Some(item),
+            item: Some(whole(item)?),
         }),
         None => return Err(inconsistent("an item has no type")),
     }
