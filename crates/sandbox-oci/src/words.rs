@@ -53,7 +53,7 @@ mod tests {
         assert_eq!(words.last(), "");
         let mut writer = words.writer().unwrap();
         writeln!(writer, "one").unwrap();
-        write!(words.writer().unwrap(), "{}two\n", " ".repeat(LAST)).unwrap();
+        writeln!(words.writer().unwrap(), "{}two", " ".repeat(LAST)).unwrap();
         assert_eq!(words.last(), "two");
     }
 

@@ -152,7 +152,7 @@ fn waiting(belljar: &Installation, session: &str) -> std::process::Child {
 
 fn release(belljar: &Installation, session: &str) {
     let go = belljar.path("go.txt");
-    fs::write(&go, "go").unwrap();
+    fs::write(&go, "go").expect("write a file");
     belljar.done(&["put", session, &go.to_string_lossy()]);
 }
 
