@@ -19,7 +19,7 @@ use crate::sample::{Sample, scaled};
 const TURNS: [u32; 3] = [250, 500, 1_000];
 
 pub(super) async fn measure(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
-    let more = format!("[run]\nsteps = {}\n\n{CAPS}", TURNS[2]);
+    let more = format!("[run]\nsteps = {}\n\n{CAPS}", 2 * TURNS[2]);
     let (mut world, mut seats) = World::start(programs, always_call, None, &more).await?;
     let mut loops = Vec::new();
     for turns in TURNS {

@@ -120,9 +120,11 @@ impl OpenCode {
             _folder: folder,
         };
         let until = Instant::now() + Duration::from_secs(60);
-        while let Err(error) = server.client.get("/session").await {
+        // It listens before it answers: what is asked too early is never answered.
+        let asked = || tokio::time::timeout(Duration::from_secs(1), server.client.get("/session"));
+        while !matches!(asked().await, Ok(Ok(_))) {
             if Instant::now() > until {
-                return Err(error.context("OpenCode did not answer within a minute"));
+                bail!("OpenCode did not answer within a minute");
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
