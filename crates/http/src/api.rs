@@ -9,6 +9,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware;
 use control::Control;
 use store::Store;
+use tokio::sync::watch;
 use utoipa::OpenApi as _;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi, Ref, ResponseBuilder, SecurityRequirement};
@@ -32,6 +33,8 @@ pub(crate) struct Doors {
     pub(crate) metrics: Arc<Metrics>,
     /// Told when the server stops: streams end.
     pub(crate) stop: lifecycle::Stop,
+    /// Told when a token may have been taken back: streams look whether theirs is still good.
+    pub(crate) doubts: Arc<watch::Sender<u64>>,
 }
 
 #[derive(utoipa::OpenApi)]
@@ -134,6 +137,7 @@ pub fn router(parts: Parts) -> Router {
         scratch: parts.scratch,
         metrics: Arc::new(Metrics::new(Instant::now())),
         stop: parts.stop,
+        doubts: Arc::default(),
     };
     let (router, _) = whole().split_for_parts();
     router

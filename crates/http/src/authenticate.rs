@@ -1,10 +1,14 @@
 //! Who asks. Comes before everything else: a request without a good token learns nothing but that.
 
+use std::time::Duration;
+
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use control::ControlError;
+use domain::Timestamp;
 use secret::Secret;
 use store::{Asker, Identity};
 
@@ -13,6 +17,9 @@ use crate::error::ApiError;
 
 /// The one path that answers everybody. It says nothing but that the process lives.
 pub(crate) const OPEN_PATH: &str = "/healthz";
+
+/// How soon a token that has expired is looked at again, where clocks disagree.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The user whose token came with the request.
 #[derive(Clone)]
@@ -33,18 +40,59 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
+/// The token itself, for what goes on after the request was let in.
+#[derive(Clone)]
+pub(crate) struct Shown(Secret);
+
+impl<S: Sync> FromRequestParts<S> for Shown {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        parts.extensions.get::<Self>().cloned().ok_or(ApiError::NO_TOKEN)
+    }
+}
+
+/// Returns when the token opens nothing any more: it was taken back, its user was removed, or it has expired.
+pub(crate) async fn shut_out(doors: Doors, caller: Caller, shown: Shown) {
+    // Before the first look, so that nothing falls between.
+    let mut doubts = doors.doubts.subscribe();
+    loop {
+        // Where the store cannot say, the next doubt asks again.
+        if let Err(ControlError::Unauthorized(_)) = doors.control.authenticate(&shown.0).await {
+            return;
+        }
+        let expiry = async {
+            match caller.0.expires {
+                Some(expires) => {
+                    let left = u64::try_from(expires.0 - Timestamp::now().0).unwrap_or(0);
+                    tokio::time::sleep(Duration::from_millis(left).max(LOOK_AGAIN)).await;
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            told = doubts.changed() => if told.is_err() { return },
+            () = expiry => {}
+        }
+    }
+}
+
 /// Lets pass who shows a good token.
 pub(crate) async fn authenticate(State(doors): State<Doors>, mut request: Request, next: Next) -> Response {
     if request.uri().path() == OPEN_PATH {
         return next.run(request).await;
     }
     let caller = match shown(&request) {
-        Ok(token) => doors.control.authenticate(&token).await.map_err(ApiError::from),
+        Ok(token) => match doors.control.authenticate(&token).await {
+            Ok(identity) => Ok((identity, token)),
+            Err(error) => Err(ApiError::from(error)),
+        },
         Err(error) => Err(error),
     };
     match caller {
-        Ok(identity) => {
+        Ok((identity, token)) => {
             request.extensions_mut().insert(Caller(identity));
+            request.extensions_mut().insert(Shown(token));
             next.run(request).await
         }
         Err(error) => error.into_response(),

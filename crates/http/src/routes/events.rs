@@ -15,7 +15,7 @@ use store::Asker;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::Doors;
-use crate::authenticate::Caller;
+use crate::authenticate::{Caller, Shown, shut_out};
 use crate::body::{Id, Query};
 use crate::error::ApiError;
 
@@ -55,6 +55,7 @@ pub(crate) enum Frame {
 pub(crate) async fn watch_events(
     State(doors): State<Doors>,
     caller: Caller,
+    shown: Shown,
     Id(session): Id<SessionId>,
     headers: HeaderMap,
     Query(query): Query<WatchEvents>,
@@ -83,6 +84,7 @@ pub(crate) async fn watch_events(
         future::ready(frame.map(Ok::<Event, Infallible>))
     });
     let frames = frames.take_until(doors.stop.clone().cancelled_owned());
+    let frames = frames.take_until(Box::pin(shut_out(doors, caller, shown)));
     // Says at once that the stream is there, before anything happens in the session.
     let hello = stream::once(async { Ok(Event::default().comment("belljar")) });
     let body = Sse::new(hello.chain(frames)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));

@@ -95,6 +95,7 @@ pub(crate) async fn remove_user(
     // Who may not see a user is told that there is none, not that they may not remove it.
     doors.control.user(caller.asker(), user).await?;
     doors.control.remove_user(caller.asker(), user).await?;
+    doors.doubts.send_modify(|doubts| *doubts += 1);
     Ok(Done::JSON)
 }
 
@@ -207,5 +208,6 @@ pub(crate) async fn revoke_token(
     Id(token): Id<TokenId>,
 ) -> Result<Json<Done>, ApiError> {
     doors.control.revoke_token(caller.asker(), token).await?;
+    doors.doubts.send_modify(|doubts| *doubts += 1);
     Ok(Done::JSON)
 }

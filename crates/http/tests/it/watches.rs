@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use domain::Timestamp;
+use reqwest::Method;
+use serde_json::{Value, json};
 
 use crate::world::World;
 
@@ -55,4 +57,43 @@ async fn an_event_that_was_never_is_refused() {
     assert_eq!(response.status(), 400);
     let error: Value = response.json().await.unwrap();
     assert_eq!(error["error"]["code"], "invalid");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_068_a_stream_ends_with_the_token_that_opened_it() {
+    let world = World::new().await;
+    let session = world.worked("hello").await;
+    let token = async |label: &str, expires: Option<i64>| {
+        let new = world
+            .post(
+                "/api/v1/tokens",
+                &world.ada,
+                json!({ "label": label, "expires": expires }),
+            )
+            .await;
+        (
+            new["id"].as_str().unwrap().to_owned(),
+            new["secret"].as_str().unwrap().to_owned(),
+        )
+    };
+    let (id, lost) = token("lost", None).await;
+    let (_, brief) = token("brief", Some(Timestamp::now().0 + 2_000)).await;
+    let (revoked, expired) = (
+        world.frames(&session, &lost, "", true).await,
+        world.frames(&session, &brief, "", true).await,
+    );
+    let mut stays = world.frames(&session, &world.ada, "", true).await;
+    let answer = world
+        .request(Method::DELETE, &format!("/api/v1/tokens/{id}"), &world.ada)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(answer.status(), 200);
+    let ended = tokio::join!(revoked.all(), expired.all());
+    assert!(!ended.0.is_empty() && ended.0 == ended.1);
+    for frame in &ended.0 {
+        assert_eq!(stays.next().await.as_ref(), Some(frame));
+    }
+    world.work(&session, "and go on").await;
+    assert!(stays.next().await.is_some(), "another token's stream goes on");
 }
