@@ -16,6 +16,33 @@ pub(crate) const GREETING: usize = 1 << 10;
 /// The length that a buffer keeps between lines.
 const USUAL: usize = 8 << 10;
 
+/// The most commas and brackets, outside of texts, in one message. A workspace's whole list has a quarter of it. Each of them
+/// becomes many times its size while it is read, so that a few megabytes of nothing but them would take a gigabyte.
+const PARTS: usize = 500_000;
+
+/// Reads JSON that an untrusted party wrote.
+pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
+    if parts(json) > PARTS {
+        let words = format!("it has more than {PARTS} parts");
+        return Err(serde::de::Error::custom(words));
+    }
+    serde_json::from_slice(json)
+}
+
+fn parts(json: &[u8]) -> usize {
+    let (mut parts, mut in_text, mut escaped) = (0, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b',' | b'[' | b'{' if !in_text => parts += 1,
+            _ => {}
+        }
+    }
+    parts
+}
+
 /// A control stream that cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
@@ -79,7 +106,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 
     fn take<T: DeserializeOwned>(&mut self, end: usize) -> Result<T, LineError> {
-        let value = serde_json::from_slice(&self.buffer[..end]).map_err(LineError::Malformed);
+        let value = parse(&self.buffer[..end]).map_err(LineError::Malformed);
         let rest = self.buffer.len() - end - 1;
         self.buffer.copy_within(end + 1.., 0);
         // A claim's line holds a token: nothing of a line stays behind.
@@ -116,6 +143,18 @@ mod tests {
             read(b"1\n 22 \n3\n").await,
             [Ok(Some(1)), Ok(Some(22)), Ok(Some(3)), Ok(None)]
         );
+    }
+
+    #[test]
+    fn what_would_swell_is_not_read() {
+        let many = |count: usize| format!("[{}0]", "0,".repeat(count)).into_bytes();
+        assert_eq!(parse::<Vec<u8>>(&many(PARTS - 10)).unwrap().len(), PARTS - 9);
+        let error = parse::<Vec<u8>>(&many(PARTS + 10)).unwrap_err();
+        assert!(error.to_string().contains("parts"), "{error}");
+        // However much stands in a text, it is one part.
+        let text = format!(r#"["\\\"{}"]"#, "[{,".repeat(PARTS));
+        assert_eq!(parts(text.as_bytes()), 1);
+        assert!(parse::<Vec<String>>(text.as_bytes()).is_ok());
     }
 
     #[tokio::test]

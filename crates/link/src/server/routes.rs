@@ -24,6 +24,7 @@ use tracing::debug;
 use super::accept::Link;
 use super::files::FileReader;
 use super::{Connection, control};
+use crate::lines;
 
 /// What a turn may bring: the results of its calls, pictures included.
 const TURN_BYTES: usize = 32 << 20;
@@ -200,7 +201,7 @@ async fn read<T: DeserializeOwned>(request: Request<Incoming>, longest: usize) -
         .await
         .map_err(|_| invalid("the request's body took too long"))?
         .map_err(|_| invalid("the request's body is too long, or was cut"))?;
-    serde_json::from_slice(&body.to_bytes()).map_err(|error| {
+    lines::parse(&body.to_bytes()).map_err(|error| {
         Refusal::new(
             RefusalCode::Invalid,
             format!("the request's body is malformed: {error}"),
