@@ -94,11 +94,20 @@ fn check_edges(package: &Package, members: &[&Package], faults: &mut Vec<String>
         faults.push(format!("{} is not in the plan: which row is it of?", package.name));
         return;
     };
-    let used = package
+    let used: Vec<&Dependency> = package
         .dependencies
         .iter()
         .filter(|dependency| dependency.kind.as_deref() != Some("dev"))
-        .filter(|dependency| members.iter().any(|member| member.name == dependency.name));
+        .filter(|dependency| members.iter().any(|member| member.name == dependency.name))
+        .collect();
+    for below in planned.uses {
+        if !used.iter().any(|dependency| dependency.name == *below) {
+            faults.push(format!(
+                "{} → {below} stands in the plan and not in the house",
+                package.name
+            ));
+        }
+    }
     for dependency in used {
         let edge = format!("{} → {}", package.name, dependency.name);
         if !planned.uses.contains(&dependency.name.as_str()) {

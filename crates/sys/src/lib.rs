@@ -7,10 +7,8 @@
 //! - [`loop_device`]: files as block devices
 //! - [`mount`]: attributes of mounts, the mapping of ids among them
 //! - [`namespace`]: user namespaces that map ids
-//! - [`socket`]: where a captured connection was bound for
 
 pub mod btrfs;
 pub mod loop_device;
 pub mod mount;
 pub mod namespace;
-pub mod socket;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lifecycle::Tasks;
 use link::client::Client;
+use rustix::net::sockopt::{ip_original_dst, ipv6_original_dst, set_socket_linger};
 use sandbox::capture::{DNS_PORT, TCP_PORT};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -97,12 +98,14 @@ impl Carrier {
 
 /// Where a connection was bound for. None: to this listener itself, which is nowhere.
 fn original_destination(stream: &TcpStream) -> Option<SocketAddr> {
-    let peer = stream.peer_addr().ok()?;
-    let bound_for = sys::socket::original_destination(stream, &peer).ok()?;
+    let bound_for = match stream.peer_addr().ok()? {
+        SocketAddr::V4(_) => ip_original_dst(stream).ok()?.into(),
+        SocketAddr::V6(_) => ipv6_original_dst(stream).ok()?.into(),
+    };
     (stream.local_addr().ok()? != bound_for).then_some(bound_for)
 }
 
 /// Whether closing the connection resets it. Where that cannot be said, it is closed in the plain way.
 fn end_by_reset(stream: &TcpStream, reset: bool) {
-    let _ = rustix::net::sockopt::set_socket_linger(stream, reset.then_some(Duration::ZERO));
+    let _ = set_socket_linger(stream, reset.then_some(Duration::ZERO));
 }
