@@ -1,5 +1,6 @@
 //! Captured connections.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use lifecycle::Tasks;
 use link::client::Client;
 use rustix::net::sockopt::{ip_original_dst, ipv6_original_dst, set_socket_linger};
 use sandbox::capture::{DNS_PORT, TCP_PORT};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
@@ -17,6 +18,10 @@ use super::questions::Resolver;
 
 /// Connections carried at once; further ones are reset.
 const CONNECTIONS: usize = 256;
+
+/// Connections that the kernel keeps until they are accepted. One more would seem open to who opened it and never be
+/// answered, so it is as many as the kernel allows.
+const BACKLOG: u32 = 4_096;
 
 struct Carrier {
     client: Client,
@@ -36,12 +41,23 @@ pub(super) fn listen(client: &Client, names: &Arc<Names>, resolver: &Arc<Resolve
     for address in [IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()] {
         let (carrier, carrying) = (Arc::clone(&carrier), tasks.clone());
         tasks.spawn_until_stopped(async move {
-            match TcpListener::bind(SocketAddr::new(address, TCP_PORT)).await {
+            match bind(SocketAddr::new(address, TCP_PORT)) {
                 Ok(listener) => accept(listener, carrier, carrying).await,
                 Err(error) => warn!(%address, %error, "cannot listen for captured connections: they will be refused"),
             }
         });
     }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 async fn accept(listener: TcpListener, carrier: Arc<Carrier>, tasks: Tasks) {
