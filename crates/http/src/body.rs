@@ -8,24 +8,31 @@ use axum::http::request::Parts;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::ApiError;
 
-/// The largest JSON body: a prompt with some pictures.
-pub(crate) const LARGEST_JSON: usize = 24 << 20;
+/// The largest JSON body, where nothing else is said: some names and settings. While it is read it can become many times that.
+const SMALL: usize = 64 << 10;
+/// The largest body of a prompt, with some pictures.
+pub(crate) const LARGEST_PROMPT: usize = 24 << 20;
+/// Bodies larger than [`USUAL`] that are in memory at the same time; more wait, until their time is over.
+static LARGE: Semaphore = Semaphore::const_new(16);
+/// What most prompts are smaller than.
+const USUAL: usize = 1 << 20;
 /// How much of a body that is too large is read and thrown away, so that the one who sends it gets to read the answer.
 const DRAINED: usize = 64 << 20;
 /// How long a JSON body may take to arrive.
 const ARRIVES: Duration = Duration::from_secs(60);
 
-/// A JSON body. An empty one is an object without members.
-pub(crate) struct JsonBody<T>(pub(crate) T);
+/// A JSON body of at most so many bytes. An empty one is an object without members.
+pub(crate) struct JsonBody<T, const LARGEST: usize = SMALL>(pub(crate) T);
 
-impl<T: DeserializeOwned, S: Sync> FromRequest<S> for JsonBody<T> {
+impl<T: DeserializeOwned, S: Sync, const LARGEST: usize> FromRequest<S> for JsonBody<T, LARGEST> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let body = tokio::time::timeout(ARRIVES, read(request))
+        let (body, _place) = tokio::time::timeout(ARRIVES, read(request, LARGEST))
             .await
             .map_err(|_| ApiError::too_slow())??;
         let text = std::str::from_utf8(&body).map_err(|error| {
@@ -41,21 +48,26 @@ impl<T: DeserializeOwned, S: Sync> FromRequest<S> for JsonBody<T> {
     }
 }
 
-async fn read(request: Request) -> Result<Bytes, ApiError> {
+/// The whole body, and its place among the large ones where it is one.
+async fn read(request: Request, largest: usize) -> Result<(Bytes, Option<SemaphorePermit<'static>>), ApiError> {
     let declared = request
         .headers()
         .get(CONTENT_LENGTH)
         .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     if declared.is_some_and(|length| length > DRAINED) {
-        return Err(ApiError::too_large(LARGEST_JSON));
+        return Err(ApiError::too_large(largest));
     }
     let mut body = BytesMut::new();
-    let mut length = 0;
+    let (mut length, mut place) = (0, None);
     let mut pieces = request.into_body().into_data_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|_| ApiError::invalid("the body broke off"))?;
         length += piece.len();
-        if length <= LARGEST_JSON {
+        if length > USUAL && place.is_none() {
+            // It is never closed.
+            place = LARGE.acquire().await.ok();
+        }
+        if length <= largest {
             body.extend_from_slice(&piece);
         } else {
             body = BytesMut::new();
@@ -64,10 +76,10 @@ async fn read(request: Request) -> Result<Bytes, ApiError> {
             break;
         }
     }
-    if length > LARGEST_JSON {
-        Err(ApiError::too_large(LARGEST_JSON))
+    if length > largest {
+        Err(ApiError::too_large(largest))
     } else {
-        Ok(body.freeze())
+        Ok((body.freeze(), place))
     }
 }
 

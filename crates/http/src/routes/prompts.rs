@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 use super::sessions::ClientDoor;
 use crate::api::Doors;
 use crate::authenticate::Caller;
-use crate::body::{Id, JsonBody};
+use crate::body::{Id, JsonBody, LARGEST_PROMPT};
 use crate::error::ApiError;
 
 /// A job for the agent.
@@ -62,7 +62,7 @@ pub(crate) async fn prompt(
     caller: Caller,
     Id(session): Id<SessionId>,
     headers: HeaderMap,
-    JsonBody(body): JsonBody<Prompt>,
+    JsonBody(body): JsonBody<Prompt, LARGEST_PROMPT>,
 ) -> Result<Json<Accepted>, ApiError> {
     let request_key = match headers.get("idempotency-key") {
         Some(key) => {

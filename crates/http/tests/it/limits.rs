@@ -98,3 +98,15 @@ async fn a_head_without_end_is_cut_off() {
     }
     assert_eq!(world.get("/api/v1/me", &world.ada).await.status(), 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_holds_names_alone_is_small() {
+    let world = World::new().await;
+    // Read as a key it would become a hundred times as large.
+    let swelling = format!("{{\"key\":{{\"kind\":\"cli\",\"x\":[{}0]}}}}", "0,".repeat(2 << 20));
+    for path in ["/api/v1/sessions", "/api/v1/users", "/api/v1/tokens"] {
+        let request = world.request(Method::POST, path, &world.admin).body(swelling.clone());
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status(), 413, "{path}");
+    }
+}
