@@ -47,17 +47,18 @@ CREATE INDEX archived_of_owner ON sessions (owner, active, id) WHERE archived IS
 CREATE INDEX archived_of_all ON sessions (active, id) WHERE archived IS NOT NULL;
 
 -- The chain runs over digests, so that either form of a message can be verified without reading the other.
+-- What is long stands last, and first what is read most: pages that only hold what follows it are not read.
 CREATE TABLE messages (
     session_id TEXT NOT NULL REFERENCES sessions (id),
     position BIGINT NOT NULL,
     id TEXT NOT NULL,
     role TEXT NOT NULL,
-    body BLOB NOT NULL,
-    body_digest BLOB NOT NULL,
     dialect TEXT NOT NULL,
-    ready BLOB NOT NULL,
+    body_digest BLOB NOT NULL,
     ready_digest BLOB NOT NULL,
     hash BLOB NOT NULL,
+    ready BLOB NOT NULL,
+    body BLOB NOT NULL,
     PRIMARY KEY (session_id, position)
 ) WITHOUT ROWID;
 

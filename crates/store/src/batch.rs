@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use sqlx::sqlite::{SqliteArguments, SqliteConnection, SqliteRow};
 use sqlx::{Arguments, AssertSqlSafe, Executor};
 
@@ -158,6 +159,15 @@ pub(crate) async fn rows(
 ) -> Result<Vec<SqliteRow>, sqlx::Error> {
     let query = sqlx::query_with(AssertSqlSafe(sql.into()), arguments(binds)?);
     connection.fetch_all(query).await
+}
+
+/// Every row that a statement gives, one after the other.
+pub(crate) fn stream<'c>(
+    connection: &'c mut SqliteConnection,
+    sql: &'static str,
+    binds: Vec<Bind>,
+) -> Result<BoxStream<'c, Result<SqliteRow, sqlx::Error>>, sqlx::Error> {
+    Ok(connection.fetch(sqlx::query_with(sql, arguments(binds)?)))
 }
 
 /// The first row that a statement gives, if it gives any.

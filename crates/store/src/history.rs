@@ -127,10 +127,10 @@ impl Store {
             }),
         };
         let mut chain = Chain::from(session, through.max(after), &row)?;
-        let blocks = self.blocks(ATTEMPT, &chain, chain.last, Some(&dialect.name)).await?;
         let mut entries = Vec::with_capacity(usize::try_from(chain.last - chain.position).unwrap_or(0));
-        for block in &blocks {
-            let mut rest = block_of(block)?;
+        let binds = binds![session, chain.position, chain.last, &*dialect.name];
+        self.read_each(ATTEMPT, BLOCKS, binds, |row| {
+            let mut rest = block_of(&row)?;
             while !rest.is_empty() {
                 let read = chain.follow(&mut rest, Some(&dialect.name))?;
                 let ready = if read.ready {
@@ -146,7 +146,9 @@ impl Store {
                     hash: chain.hash,
                 });
             }
-        }
+            Ok(())
+        })
+        .await?;
         chain.end()?;
         Ok(History { compaction, entries })
     }
@@ -177,8 +179,9 @@ impl Store {
             .min(after.saturating_add(i64::from(limit.min(Self::LONGEST_PAGE))));
         let whole = until == chain.last;
         let mut messages = Vec::new();
-        for block in &self.blocks(ATTEMPT, &chain, until, None).await? {
-            let mut rest = block_of(block)?;
+        let binds = binds![session, after.max(0), until, None::<&str>];
+        self.read_each(ATTEMPT, BLOCKS, binds, |row| {
+            let mut rest = block_of(&row)?;
             while !rest.is_empty() {
                 let read = chain.follow(&mut rest, None)?;
                 messages.push(Positioned {
@@ -186,7 +189,9 @@ impl Store {
                     message: stored::read("message", read.said)?,
                 });
             }
-        }
+            Ok(())
+        })
+        .await?;
         if whole {
             chain.end()?;
         }
@@ -219,27 +224,16 @@ impl Store {
         })?;
         row.integer("position")
     }
-
-    /// The messages that follow in the chain, up to and with `until`, in blocks; ready for a model where they are stored in this dialect, else as they were said.
-    async fn blocks(
-        &self,
-        attempt: &'static str,
-        chain: &Chain,
-        until: i64,
-        dialect: Option<&str>,
-    ) -> Result<Vec<SqliteRow>, StoreError> {
-        let binds = binds![chain.session, chain.position, until, dialect];
-        self.read(attempt, BLOCKS, binds).await
-    }
 }
 
-/// Messages in blocks of fifty, since a row costs more than a message does. Each message is a line of what is known of it, which ends
-/// with the number of the bytes that follow.
+/// The messages after one and up to another, in blocks of fifty, since a row costs more than a message does; ready for a model where they
+/// are stored in the dialect that is named, else as they were said. Of each: its three hashes, its id, a line with the lengths of
+/// the name of its dialect and of its bytes and with its role, that name, and its bytes.
 const BLOCKS: &str = "WITH RECURSIVE blocks (first) AS \
      (SELECT $2 UNION ALL SELECT first + 50 FROM blocks WHERE first + 50 < $3) \
-     SELECT (SELECT GROUP_CONCAT(head || ' ' || OCTET_LENGTH(said) || CHAR(10) || said, '') FROM \
-     (SELECT position || ' ' || id || ' ' || role || ' ' || HEX(body_digest) || ' ' || HEX(ready_digest) || ' ' || HEX(hash) \
-     || ' ' || HEX(dialect) AS head, CASE WHEN dialect = $4 THEN ready ELSE body END AS said FROM messages \
+     SELECT (SELECT GROUP_CONCAT(head || OCTET_LENGTH(said) || ' ' || role || '\n' || dialect || said, '') FROM \
+     (SELECT body_digest || ready_digest || hash || id || OCTET_LENGTH(dialect) || ' ' AS head, role, dialect, \
+     CASE WHEN dialect = $4 THEN ready ELSE body END AS said FROM messages \
      WHERE session_id = $1 AND position > first AND position <= MIN(first + 50, $3) ORDER BY position)) AS block FROM blocks";
 
 fn block_of(row: &SqliteRow) -> Result<&[u8], StoreError> {
@@ -251,13 +245,12 @@ fn block_of(row: &SqliteRow) -> Result<&[u8], StoreError> {
 
 /// A message out of a block.
 struct Read<'a> {
-    position: i64,
     id: MessageId,
     role: Role,
     body_digest: Hash,
     ready_digest: Hash,
     hash: Hash,
-    dialect: String,
+    dialect: &'a str,
     /// It is what a model is told, and not what was said.
     ready: bool,
     said: &'a [u8],
@@ -266,34 +259,29 @@ struct Read<'a> {
 impl<'a> Read<'a> {
     /// Takes one off a block. None: that is not how messages are stored.
     fn take(rest: &mut &'a [u8], dialect: Option<&str>) -> Option<Self> {
+        let text = |bytes| std::str::from_utf8(bytes).ok();
+        let mut hash = || rest.split_off(..32)?.try_into().ok().map(Hash);
+        let (body_digest, ready_digest, hash) = (hash()?, hash()?, hash()?);
+        let id = text(rest.split_off(..36)?)?.parse().ok()?;
         let end = rest.iter().position(|byte| *byte == b'\n')?;
-        let (line, bytes) = rest.split_at(end);
-        let mut words = std::str::from_utf8(line).ok()?.split(' ');
-        let position = words.next()?.parse().ok()?;
-        let id = words.next()?.parse().ok()?;
+        let mut words = text(rest.split_off(..end)?)?.split(' ');
+        rest.split_off_first()?;
+        let stored = rest.split_off(..words.next()?.parse().ok()?)?;
+        let said = rest.split_off(..words.next()?.parse().ok()?)?;
         let role = match words.next()? {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             _ => return None,
         };
-        let mut hash = || {
-            let mut bytes = [0; 32];
-            hex::decode_to_slice(words.next()?, &mut bytes).ok()?;
-            Some(Hash(bytes))
-        };
-        let (body_digest, ready_digest, link) = (hash()?, hash()?, hash()?);
-        let stored = String::from_utf8(hex::decode(words.next()?).ok()?).ok()?;
-        let (said, after) = bytes.get(1..)?.split_at_checked(words.next()?.parse().ok()?)?;
-        *rest = after;
+        let stored = text(stored)?;
         Some(Self {
-            position,
             id,
             role,
             body_digest,
             ready_digest,
-            hash: link,
-            ready: dialect == Some(stored.as_str()),
+            hash,
             dialect: stored,
+            ready: dialect == Some(stored),
             said,
         })
     }
@@ -358,10 +346,10 @@ impl Chain {
             read.id,
             read.role,
             read.body_digest,
-            &read.dialect,
+            read.dialect,
             read.ready_digest,
         );
-        if read.position != self.position || chain::digest(read.said) != digest || read.hash != self.hash {
+        if chain::digest(read.said) != digest || read.hash != self.hash {
             return Err(tampered);
         }
         Ok(read)

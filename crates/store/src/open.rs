@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::Timestamp;
+use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use lifecycle::Tasks;
 use sqlx::sqlite::{
@@ -177,6 +178,23 @@ impl Store {
         batch::rows(&mut connection, sql, binds).await.map_err(failed)
     }
 
+    /// Hands on every row that a statement gives, while the next ones are read.
+    pub(crate) async fn read_each(
+        &self,
+        attempt: &'static str,
+        sql: &'static str,
+        binds: Vec<Bind>,
+        mut take: impl FnMut(SqliteRow) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let failed = |source| database(attempt, source);
+        let mut connection = self.inner.readers.acquire().await.map_err(failed)?;
+        let mut rows = batch::stream(&mut connection, sql, binds).map_err(failed)?;
+        while let Some(row) = rows.try_next().await.map_err(failed)? {
+            take(row)?;
+        }
+        Ok(())
+    }
+
     /// The first row that a statement gives, if it gives any.
     pub(crate) async fn read_one(
         &self,
@@ -202,7 +220,7 @@ pub(crate) fn options(path: &Path) -> SqliteConnectOptions {
         .synchronous(SqliteSynchronous::Full)
         .foreign_keys(true)
         .busy_timeout(Duration::from_secs(10))
-        .statement_cache_capacity(512)
+        .statement_cache_capacity(256)
         .row_buffer_size(1_000)
         .pragma("cache_size", "-16000")
         .pragma("wal_autocheckpoint", "8000")

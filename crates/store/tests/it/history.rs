@@ -56,6 +56,41 @@ async fn a_model_is_told_every_message_in_its_dialect() {
     );
 }
 
+/// A dialect may be called anything and render any bytes, and a history may be longer than one block.
+#[tokio::test]
+async fn bytes_come_back_as_they_were_rendered() {
+    let place = Place::new().await;
+    let (session, taken) = place.running().await;
+    let odd = Dialect {
+        name: "odd \n 7'\u{1f}é".into(),
+        render: Arc::new(|message: &Message| [b"\0\n\xff 9 ", message.id.to_string().as_bytes(), b"\0"].concat()),
+    };
+    for number in 1..=60 {
+        let mut turn = begin(taken.run.id, taken.run.epoch, number);
+        turn.dialect = Some(odd.clone());
+        if number > 1 {
+            turn.results = vec![result("a")];
+        }
+        let (id, opens) = place.begin(turn).await;
+        let mut reply = crate::parts::reply(id, opens, "so be it", &["a"], None);
+        reply.dialect = Some(odd.clone());
+        place.store.finish_turn(SYSTEM, reply).await.unwrap();
+    }
+    let messages = place.store.messages(SYSTEM, session, 0, 1_000).await.unwrap();
+    assert_eq!(messages.len(), 120);
+    for after in [0, 1, 50, 51, 119, 120] {
+        let history = place.store.history(SYSTEM, session, after, &odd).await.unwrap();
+        let read = history
+            .entries
+            .into_iter()
+            .map(|entry| (entry.position, entry.ready))
+            .collect::<Vec<_>>();
+        let expected = messages.iter().filter(|positioned| positioned.position > after);
+        let expected = expected.map(|positioned| (positioned.position, (odd.render)(&positioned.message)));
+        assert_eq!(read, expected.collect::<Vec<_>>());
+    }
+}
+
 /// Whoever has the file and changes what was said is found out, wherever they change it.
 #[tokio::test]
 async fn threat_124_an_altered_history_is_not_used() {
