@@ -6,6 +6,7 @@
 mod group;
 
 use std::fs;
+use std::io;
 use std::path::PathBuf;
 
 use domain::SandboxId;
@@ -13,6 +14,11 @@ use sandbox::ProviderError;
 
 use crate::attempt::Attempt;
 pub(crate) use group::Group;
+
+/// The memory that the machine keeps at least, if it has twice as much.
+const LEAST_ROOM: u64 = 512 << 20;
+/// Processes that every Linux can have.
+const LEAST_PROCESSES: u64 = 32_768;
 
 /// The hierarchies of this machine.
 #[derive(Clone, Debug)]
@@ -26,6 +32,15 @@ struct Hierarchy {
     mounted: PathBuf,
     /// None for version 2.
     controllers: Option<Vec<String>>,
+}
+
+fn memory_of_the_machine() -> io::Result<u64> {
+    let table = fs::read_to_string("/proc/meminfo")?;
+    let total = table.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = total.and_then(|total| total.trim().split(' ').next()?.parse::<u64>().ok());
+    kibibytes
+        .map(|kibibytes| kibibytes * 1_024)
+        .ok_or_else(|| io::Error::other("/proc/meminfo does not say how much memory there is"))
 }
 
 impl Hierarchies {
@@ -45,13 +60,7 @@ impl Hierarchies {
 
     pub(crate) fn group(&self, id: SandboxId) -> Group {
         let folder = |hierarchy: &Hierarchy| hierarchy.mounted.join(&self.parent).join(id.to_string());
-        let of = |controller: &str| {
-            let controls = |hierarchy: &&Hierarchy| {
-                let names = hierarchy.controllers.as_ref();
-                names.is_some_and(|names| names.iter().any(|name| name == controller))
-            };
-            self.all.iter().find(controls).map(folder)
-        };
+        let of = |controller: &str| self.of_version_1(controller).map(folder);
         let unified = self
             .all
             .iter()
@@ -67,6 +76,43 @@ impl Hierarchies {
         }
     }
 
+    fn of_version_1(&self, controller: &str) -> Option<&Hierarchy> {
+        self.all.iter().find(|hierarchy| {
+            let names = hierarchy.controllers.as_ref();
+            names.is_some_and(|names| names.iter().any(|name| name == controller))
+        })
+    }
+
+    /// Keeps something of the machine from all sandboxes together, however many there are: an eighth of its memory, and half
+    /// of its processes. Without it those who run out of memory, or cannot fork, could be the control plane and this process.
+    pub(crate) fn leave_room(&self) -> io::Result<()> {
+        let total = memory_of_the_machine()?;
+        let bytes = total - (total / 8).max(LEAST_ROOM).min(total / 2);
+        let numbers = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
+        let numbers = numbers.map(|file| fs::read_to_string(file).ok()?.trim().parse::<u64>().ok());
+        let processes = numbers.into_iter().flatten().min().unwrap_or(LEAST_PROCESSES) / 2;
+        for (controller, files, value) in [
+            ("memory", ["memory.limit_in_bytes", "memory.max"], bytes),
+            ("pids", ["pids.max", "pids.max"], processes),
+        ] {
+            let of_version_2 = || self.all.iter().find(|hierarchy| hierarchy.controllers.is_none());
+            let Some(hierarchy) = self.of_version_1(controller).or_else(of_version_2) else {
+                continue;
+            };
+            let parent = hierarchy.mounted.join(&self.parent);
+            fs::create_dir_all(&parent)?;
+            let file = parent.join(files[usize::from(hierarchy.controllers.is_none())]);
+            if hierarchy.controllers.is_none() && !file.exists() {
+                fs::write(
+                    hierarchy.mounted.join("cgroup.subtree_control"),
+                    format!("+{controller}"),
+                )?;
+            }
+            fs::write(&file, value.to_string())?;
+        }
+        Ok(())
+    }
+
     /// As the OCI runtime is told.
     pub(crate) fn path(&self, id: SandboxId) -> String {
         format!("/{}/{id}", self.parent)
@@ -74,11 +120,8 @@ impl Hierarchies {
 
     /// Whether groups of version 1 have a file of this name under a controller.
     pub(crate) fn offers(&self, controller: &str, file: &str) -> bool {
-        self.all.iter().any(|hierarchy| {
-            let names = hierarchy.controllers.as_ref();
-            names.is_some_and(|names| names.iter().any(|name| name == controller))
-                && hierarchy.mounted.join(file).exists()
-        })
+        self.of_version_1(controller)
+            .is_some_and(|hierarchy| hierarchy.mounted.join(file).exists())
     }
 
     /// Whether memory is counted by version 2.

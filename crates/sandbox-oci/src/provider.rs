@@ -56,6 +56,9 @@ impl OciProvider {
         root::hold_in_memory(&config.run)?;
         let lock = restart::lock(&config.run)?;
         let workshop = Workshop::open(config)?;
+        if let Err(error) = workshop.hierarchies.leave_room() {
+            tracing::warn!(%error, "sandboxes together are not kept from the last of this machine's memory and processes");
+        }
         // Also shows at once whether the machine can do it at all.
         workshop.networks.prepare()?;
         let sandboxes = restart::find(&workshop)?;

@@ -157,3 +157,31 @@ async fn a_runtime_that_shouts_takes_nothing_from_others() {
     assert!(reason.contains("these are my words"), "{reason}");
     living.destroy().await;
 }
+
+#[tokio::test]
+async fn all_sandboxes_together_leave_the_machine_some_room() {
+    let world = World::new(DiskChoice::Auto);
+    let living = world.create().await;
+    let limit = |files: [(&str, &str); 2]| {
+        let found = files.into_iter().find_map(|(controller, file)| {
+            let all = group(&living, controller).parent().unwrap().join(file);
+            fs::read_to_string(all).ok()
+        });
+        found.unwrap().trim().parse::<u64>().unwrap()
+    };
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
+    let total: u64 = meminfo.split_whitespace().nth(1).unwrap().parse().unwrap();
+    let memory = limit([("memory", "memory.limit_in_bytes"), ("", "memory.max")]);
+    assert!(
+        (total * 1_024 / 3..total * 1_024).contains(&memory),
+        "{memory} of {total} kB"
+    );
+    let pid_max: u64 = fs::read_to_string("/proc/sys/kernel/pid_max")
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let pids = limit([("pids", "pids.max"), ("", "pids.max")]);
+    assert!(pids <= pid_max / 2, "{pids} of {pid_max}");
+    living.destroy().await;
+}
