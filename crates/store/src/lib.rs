@@ -4,8 +4,8 @@
 //! returns, what it did is on the disk, whole, together with the events and audit entries that tell of it. Each method is
 //! told who asks ([`Asker`]) and decides by itself; whoever may not see a thing is told that it does not exist.
 //!
-//! A single writer task owns the writing connection. It takes the jobs that have queued up, runs each under a savepoint
-//! within one transaction, commits once for all of them and then answers (group commit). Readers have a pool of their own
+//! A single writer task owns the writing connection. It takes the jobs that have queued up, runs them in one transaction,
+//! commits once for all of them and then answers (group commit); one that fails is left out. Readers have a pool of their own
 //! and never wait for it.
 //!
 //! ```text
@@ -13,7 +13,7 @@
 //! users, tokens, session_tokens              who may come in
 //! sessions, prompts, runs, turns, closing    what the agent does
 //! history, events, compaction                what was said and what watchers see
-//! money, ledger, audit                       what it cost, and who did what
+//! caps, money, ledger, audit                 what it cost, and who did what
 //! backup, restore                            copies
 //! ```
 
@@ -21,6 +21,7 @@ mod asker;
 mod audit;
 mod backup;
 mod batch;
+mod caps;
 mod chain;
 mod closing;
 mod error;
@@ -44,11 +45,12 @@ mod writer;
 
 pub use asker::Asker;
 pub use audit::{AuditEntry, AuditRecord, AuditVerdict};
+pub use caps::{Cap, Caps, OverCap, Spend};
 pub use error::StoreError;
 pub use events::{OpenMessage, Tail};
 pub use history::{Compaction, Dialect, Entry, Hash, History, NewCompaction, Positioned, Render};
 pub use ledger::{By, LedgerEntry, Tokens, UsageFilter, UsageSum};
-pub use money::{Cap, Caps, Charge, OverCap, Reserved, Spend};
+pub use money::{Charge, Reserved};
 pub use open::{Clock, Config, Store};
 pub use prompts::{Accepted, Joined, Prompt, Target};
 pub use restore::{Restored, restore};

@@ -8,8 +8,9 @@ use serde_json::value::RawValue;
 use sqlx::sqlite::SqliteRow;
 
 use crate::batch::binds;
+use crate::caps::{DAYS, SUMS, Sums};
 use crate::head::{HEAD, Head, OPEN, composed};
-use crate::money::{Account, DAYS, RESERVATION, Reservation, SUMS, Sums, charge_left, no_claim};
+use crate::money::{Account, RESERVATION, Reservation, charge_left, no_claim};
 use crate::runs::{RUN, not_found};
 use crate::stored::{self, Columns};
 use crate::writer::Work;
@@ -246,25 +247,16 @@ async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun
         head.message(&mut work.batch, work.now, message, wanted.dialect.as_ref())?;
         changed = true;
     }
-    let id = TurnId::new();
-    let over = Sums::of(&row)?.check(wanted.reserve, &wanted.caps)?;
-    work.batch.add(
-        "INSERT INTO turns (run_id, turn, id, state, epoch, message_id) VALUES ($1, $2, $3, $4, $5, $6) \
-         ON CONFLICT (run_id, turn) DO UPDATE SET id = excluded.id, state = excluded.state, epoch = excluded.epoch, \
-         message_id = excluded.message_id, reply = NULL",
-        binds![
-            run.id,
-            i64::from(wanted.turn),
-            id,
-            if over.is_none() { "claimed" } else { "refused" },
-            wanted.epoch.0,
-            wanted.opens
-        ],
-    );
-    if let Some(over) = over {
+    if let Some(over) = Sums::of(&row)?.check(wanted.reserve, &wanted.caps)? {
+        // Its row says that the results stand in the history; once is enough.
+        if state.is_none() {
+            write_turn(work, &wanted, TurnId::new(), "refused");
+        }
         let events = if changed { head.finish(work)? } else { Vec::new() };
         return Ok(Begun::OverCap { over, events });
     }
+    let id = TurnId::new();
+    write_turn(work, &wanted, id, "claimed");
     let account = Account::of(&head, run.id, day);
     account.reserve(
         work,
@@ -289,6 +281,22 @@ async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun
         id,
         events: head.finish(work)?,
     })
+}
+
+fn write_turn(work: &mut Work, wanted: &BeginTurn, id: TurnId, state: &str) {
+    work.batch.add(
+        "INSERT INTO turns (run_id, turn, id, state, epoch, message_id) VALUES ($1, $2, $3, $4, $5, $6) \
+         ON CONFLICT (run_id, turn) DO UPDATE SET id = excluded.id, state = excluded.state, epoch = excluded.epoch, \
+         message_id = excluded.message_id, reply = NULL",
+        binds![
+            wanted.run,
+            i64::from(wanted.turn),
+            id,
+            state,
+            wanted.epoch.0,
+            wanted.opens
+        ],
+    );
 }
 
 /// Appends the results of the calls that were asked for: those that were handed in, and no others; one for each.
