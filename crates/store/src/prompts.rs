@@ -95,6 +95,9 @@ impl Store {
     }
 }
 
+/// Prompts of one session that may wait. What ends them all does so in one step, and everybody who writes waits for it.
+const MOST_WAITING: i64 = 200;
+
 /// The longest request key, in bytes.
 const LONGEST_KEY: usize = 200;
 
@@ -155,6 +158,12 @@ async fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepte
             .add(sql, binds![head.session, work.now, title, prompt.door.as_str()]);
     }
     let open = closing::open_runs(work, &head).await?;
+    if prompt.delivery != Delivery::Restart && !open.is_empty() && head.waiting >= MOST_WAITING {
+        return Err(StoreError::Conflict {
+            subject: "the prompt",
+            reason: format!("{MOST_WAITING} prompts wait in this session already: let it come to them, or stop it"),
+        });
+    }
     let (run, joined, interrupted) = match (prompt.delivery, open.first()) {
         (Delivery::Steer, Some(under_way)) => {
             wait(work, &mut head, under_way.id, &prompt.message)?;

@@ -367,3 +367,26 @@ async fn a_stranger_finds_nothing() {
         assert!(matches!(error, Some(StoreError::Denied { .. })), "{place}: {error:?}");
     }
 }
+
+#[tokio::test]
+async fn a_session_has_no_endless_queue() {
+    let place = Place::new().await;
+    let (session, _) = place.running().await;
+    let target = Target::Session(session);
+    let prompts = (0..200).map(|number| {
+        let delivery = if number % 2 == 0 {
+            Delivery::Queue
+        } else {
+            Delivery::Steer
+        };
+        place.prompt(target.clone(), "me too", delivery)
+    });
+    futures::future::join_all(prompts).await;
+    for delivery in [Delivery::Queue, Delivery::Steer] {
+        let one_more = prompt(place.user, target.clone(), "and me", delivery);
+        let refused = place.store.accept_prompt(place.asker(), one_more).await;
+        assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+    }
+    let end = place.prompt(target, "enough", Delivery::Restart).await;
+    assert_eq!(end.interrupted.len(), 101, "every one of them ends at once");
+}
