@@ -19,6 +19,9 @@ use crate::{Format, SseError, SseEvent, SseParser};
 /// The longest stream that is read: far more than any model says in one reply.
 const LIMIT: usize = 64 << 20;
 
+/// The most tool calls in one reply: far more than any model makes. A reply is stored with all of them in one step.
+const MOST_CALLS: usize = 512;
+
 /// How deep JSON that a model wrote may be nested. It is stored, and handed on, within other JSON, and readers give up at 128:
 /// what could be written and never read again would end its session.
 const DEEPEST: usize = 64;
@@ -307,6 +310,12 @@ fn reply(mut blocks: Vec<Block>, stop: StopReason, told: Told, unfinished: u64) 
             )
         });
     }
+    let calls = blocks.iter().filter(|block| matches!(block, Block::ToolUse(_))).count();
+    if calls > MOST_CALLS {
+        return Err(inconsistent(format!(
+            "one reply makes {calls} tool calls; {MOST_CALLS} are the most"
+        )));
+    }
     let mut ids = HashSet::new();
     let mut calls = blocks.iter().filter_map(|block| match block {
         Block::ToolUse(call) => Some(&call.id),
@@ -369,5 +378,22 @@ mod tests {
         }
         assert!(whole(serde_json::from_str(&nested(DEEPEST)).unwrap()).is_ok());
         assert!(whole(serde_json::from_str(&nested(DEEPEST + 1)).unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_reply_of_nothing_but_calls_is_none() {
+        let calls = |count: usize| -> Vec<Block> {
+            let call = |number: usize| {
+                Block::ToolUse(ToolCall {
+                    id: ToolCallId(number.to_string()),
+                    name: "exec".to_owned(),
+                    input: Value::Null,
+                })
+            };
+            (0..count).map(call).collect()
+        };
+        let reply = |count| reply(calls(count), StopReason::ToolUse, Told::default(), 0);
+        assert_eq!(reply(MOST_CALLS).unwrap().blocks.len(), MOST_CALLS);
+        assert!(reply(MOST_CALLS + 1).is_err());
     }
 }
