@@ -39,9 +39,10 @@ const fn planned(row: Row, name: &'static str, uses: &'static [&'static str]) ->
 
 /// Every crate there is.
 pub(crate) const PLAN: &[Planned] = &[
+    planned(Row::Base, "causes", &[]),
     planned(Row::Base, "lifecycle", &[]),
     planned(Row::Base, "secret", &[]),
-    planned(Row::Base, "skills", &[]),
+    planned(Row::Base, "skills", &["causes"]),
     planned(Row::Base, "sys", &[]),
     planned(Row::Pure, "domain", &[]),
     planned(Row::Pure, "llm", &["domain", "protocol"]),
@@ -55,16 +56,30 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(
         Row::Adapter,
         "runtime",
-        &["agent", "domain", "lifecycle", "link", "protocol", "sandbox", "tools"],
+        &[
+            "agent",
+            "causes",
+            "domain",
+            "lifecycle",
+            "link",
+            "protocol",
+            "sandbox",
+            "tools",
+        ],
     ),
     planned(Row::Adapter, "sandbox-oci", &["domain", "sandbox", "sys"]),
     planned(Row::Adapter, "store", &["domain", "lifecycle", "secret"]),
-    planned(Row::Adapter, "tools", &["domain", "lifecycle", "protocol", "skills"]),
+    planned(
+        Row::Adapter,
+        "tools",
+        &["causes", "domain", "lifecycle", "protocol", "skills"],
+    ),
     planned(
         Row::App,
         "control",
         &[
             "agent",
+            "causes",
             "domain",
             "lifecycle",
             "link",
@@ -80,13 +95,14 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(
         Row::Door,
         "http-api",
-        &["control", "domain", "lifecycle", "secret", "store"],
+        &["causes", "control", "domain", "lifecycle", "secret", "store"],
     ),
     planned(
         Row::Binary,
         "belljar",
         &[
             "agent",
+            "causes",
             "cli",
             "control",
             "domain",

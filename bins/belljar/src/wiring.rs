@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use causes::with_causes;
 use images::Images;
 use llm::{CacheMarks, Effort, Thinking};
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
@@ -20,7 +21,7 @@ pub(crate) fn models(settings: &Settings) -> anyhow::Result<Vec<Model>> {
             Some(reference) => match config::resolve(&format!("models.{name}.key"), reference) {
                 Ok(key) => Some(key),
                 Err(error) => {
-                    problems.push(with_cause(&error));
+                    problems.push(with_causes(&error));
                     continue;
                 }
             },
@@ -154,19 +155,8 @@ fn catalogue(settings: &Settings, image: &ImageDigest) -> String {
             skills::catalogue(&skills)
         }
         Err(error) => {
-            tracing::warn!(error = with_cause(&error), "the image's skills cannot be read");
+            tracing::warn!(error = with_causes(&error), "the image's skills cannot be read");
             String::new()
         }
     }
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn with_cause(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }

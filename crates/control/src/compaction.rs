@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use causes::with_causes;
 use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp};
 use lifecycle::Stop;
 use llm::{StreamEvent, request_body};
@@ -12,7 +13,6 @@ use providers::{Model, Retry};
 use store::{Asker, Charge, NewCompaction, OverCap, StoreError};
 
 use crate::Control;
-use crate::error::chain;
 use crate::history::Line;
 use crate::live::{Active, Live};
 use crate::money;
@@ -104,7 +104,7 @@ impl Control {
             Ok(reserved) => reserved,
             Err(StoreError::OverCap(over)) => return Compacted::OverCap(over),
             Err(StoreError::Stale { .. }) => return Compacted::Stale,
-            Err(error) => return Compacted::Failed(chain(&error)),
+            Err(error) => return Compacted::Failed(with_causes(&error)),
         };
         let asked = self.0.providers.encode(model, &message(ASKED.to_owned()));
         let body = request_body(
@@ -125,7 +125,9 @@ impl Control {
             let mut writing = live.writing.lock().await;
             match self.0.store.settle(Asker::System, reserved.id, charges).await {
                 Ok(events) => live.note(&mut writing, events),
-                Err(error) => tracing::error!(run = %active.run, error = chain(&error), "could not settle a summary"),
+                Err(error) => {
+                    tracing::error!(run = %active.run, error = with_causes(&error), "could not settle a summary");
+                }
             }
         }
         self.0.freed.notify_waiters();
@@ -147,7 +149,7 @@ impl Control {
                 Compacted::Shorter
             }
             Err(StoreError::Stale { .. }) => Compacted::Stale,
-            Err(error) => Compacted::Failed(chain(&error)),
+            Err(error) => Compacted::Failed(with_causes(&error)),
         }
     }
 
@@ -205,7 +207,10 @@ impl Control {
                 (outcome, vec![money::charge(model, &reply, likely)], lost)
             }
             Err(error) => {
-                let words = format!("the window is full, and no summary could be had: {}", chain(&error));
+                let words = format!(
+                    "the window is full, and no summary could be had: {}",
+                    with_causes(&error)
+                );
                 let charges = partial.map(|partial| money::charge(model, &partial, likely));
                 (Err(Compacted::Failed(words)), charges.into_iter().collect(), lost)
             }

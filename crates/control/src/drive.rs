@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use causes::with_causes;
 use domain::{Placement, RunId, SessionId, Timestamp};
 use lifecycle::Stop;
 use protocol::Start;
@@ -13,7 +14,6 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::dispatch::HOLDER;
-use crate::error::chain;
 use crate::housing::HousingError;
 use crate::live::{Active, Live, lock};
 use crate::prompts::Settings;
@@ -52,7 +52,7 @@ impl Control {
             Ok(Some(active)) => active,
             Ok(None) => return,
             Err(error) => {
-                return tracing::error!(%run, error = chain(&error), "could not take a run; it is tried again");
+                return tracing::error!(%run, error = with_causes(&error), "could not take a run; it is tried again");
             }
         };
         let stop = self.0.tasks.stop();
@@ -174,7 +174,7 @@ impl Control {
         let start = self.start_order(active);
         let lost = || format!("the link of sandbox {} was closed", stay.id);
         if let Err(error) = stay.linked.start(start).await {
-            return self.lost(live, &stay, chain(&error)).await;
+            return self.lost(live, &stay, with_causes(&error)).await;
         }
         let mut ended = active.loop_ended.subscribe();
         tokio::select! {
@@ -225,7 +225,7 @@ impl Control {
             // Somebody else ended it, or took it: it is theirs.
             Err(StoreError::Stale { .. }) => {}
             Err(error) => {
-                tracing::error!(run = %active.run, error = chain(&error), "could not end a run; it is taken again");
+                tracing::error!(run = %active.run, error = with_causes(&error), "could not end a run; it is taken again");
             }
         }
     }
@@ -250,7 +250,7 @@ impl Control {
             }
         }
         if let Err(error) = stay.linked.stop().await {
-            let why = format!("what ran in it could not be stopped: {}", chain(&error));
+            let why = format!("what ran in it could not be stopped: {}", with_causes(&error));
             self.unhouse(live, Some(stay.id), "lost", Some(&why)).await;
         }
     }
@@ -258,7 +258,7 @@ impl Control {
 
 /// A loop could not begin because there was no sandbox for it.
 fn unhoused(error: &HousingError) -> Left {
-    let words = chain(error);
+    let words = with_causes(error);
     if error.may_pass() {
         Left::Lost(words)
     } else {

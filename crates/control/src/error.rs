@@ -2,6 +2,7 @@
 
 use std::error::Error;
 
+use causes::with_causes;
 use store::StoreError;
 
 /// Why control said no, in the terms of what a caller can do about it. The text is for whoever asked; what only an operator
@@ -56,7 +57,7 @@ impl ControlError {
     /// A fault of our own. It is logged here, where whoever asked stops seeing its cause.
     pub(crate) fn internal(attempt: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let source = source.into();
-        tracing::error!(attempt, error = chain(source.as_ref()), "failed");
+        tracing::error!(attempt, error = with_causes(source.as_ref()), "failed");
         Self::Internal { attempt, source }
     }
 }
@@ -75,16 +76,4 @@ impl From<StoreError> for ControlError {
             error => Self::internal("use its store", error),
         }
     }
-}
-
-/// An error with everything that caused it, in one line.
-pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut words = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        words.push_str(": ");
-        words.push_str(&error.to_string());
-        cause = error.source();
-    }
-    words
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use causes::with_causes;
 use domain::{SandboxId, SessionId};
 use link::server::{LinkError, Linked};
 use sandbox::{ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus};
@@ -96,10 +97,7 @@ impl HousingError {
 
 impl From<HousingError> for ControlError {
     fn from(error: HousingError) -> Self {
-        let words = format!(
-            "no sandbox for this session at the moment: {}",
-            crate::error::chain(&error)
-        );
+        let words = format!("no sandbox for this session at the moment: {}", with_causes(&error));
         tracing::warn!(error = %words, "housing");
         Self::Unavailable(words)
     }
@@ -160,8 +158,7 @@ impl Control {
                 Err(error) => {
                     let housed = Arc::clone(housed);
                     *seat = None;
-                    self.discard(live, &housed, "lost", Some(&crate::error::chain(&error)))
-                        .await;
+                    self.discard(live, &housed, "lost", Some(&with_causes(&error))).await;
                 }
             }
         }
@@ -226,7 +223,7 @@ impl Control {
             Ok(housed) => Some(housed),
             Err(error) => {
                 // The next one that is made for this session finds its disk in use, and removes it.
-                tracing::info!(sandbox = %status.id, error = crate::error::chain(&error), "a sandbox could not be adopted");
+                tracing::info!(sandbox = %status.id, error = with_causes(&error), "a sandbox could not be adopted");
                 lock(&self.0.housing.by_sandbox).remove(&status.id);
                 None
             }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::http::header::WWW_AUTHENTICATE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use causes::with_causes;
 use control::ControlError;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -78,7 +79,7 @@ impl ApiError {
 
     /// A fault of this server. It is logged here, since its cause is not for whoever asked.
     pub(crate) fn fault(attempt: &str, error: &dyn std::error::Error) -> Self {
-        tracing::error!(attempt, %error, "failed");
+        tracing::error!(attempt, error = with_causes(error), "failed");
         let message = format!("Belljar could not {attempt}: a fault of its own, which its log explains");
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use causes::with_causes;
 use domain::SessionId;
 use lifecycle::Tasks;
 use link::client::{Client, ClientError, Control, ControlReader};
@@ -12,7 +13,6 @@ use tracing::{info, warn};
 use crate::gateway::backoff;
 use crate::hands::Hands;
 use crate::outbox::{Outbox, Outgoing};
-use crate::program::describe;
 use crate::transfers;
 use crate::work::Work;
 
@@ -57,14 +57,17 @@ impl Orders {
                     };
                     match error {
                         None => info!("the control plane closed the link"),
-                        Some(error) => warn!(error = describe(&error), "the link to the control plane broke"),
+                        Some(error) => warn!(error = with_causes(&error), "the link to the control plane broke"),
                     }
                 }
                 // The control plane is not there yet, or starts anew: said once, tried for ever.
                 Err(error)
                     if attempt == 0 || !matches!(error, ClientError::Connect { .. } | ClientError::Lost { .. }) =>
                 {
-                    warn!(error = describe(&error), "cannot reach the control plane; trying again");
+                    warn!(
+                        error = with_causes(&error),
+                        "cannot reach the control plane; trying again"
+                    );
                 }
                 Err(_) => {}
             }

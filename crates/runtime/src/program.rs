@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use causes::with_causes;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{hands, log, pid1};
@@ -16,9 +17,9 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some("supervise") => return tools::supervise(arguments),
         Some(sandbox::inside::RUNTIME_ARGUMENT) => {
             log::to_stderr();
-            pid1::run().map_err(|error| describe(&error))
+            pid1::run().map_err(|error| with_causes(&error))
         }
-        Some(hands::ROLE) => hands::run().map_err(|error| describe(&error)),
+        Some(hands::ROLE) => hands::run().map_err(|error| with_causes(&error)),
         Some("--version") => {
             println!("belljar-runtime {}", env!("CARGO_PKG_VERSION"));
             Ok(())
@@ -50,16 +51,4 @@ pub(crate) fn event_loop(blocking_threads: usize) -> io::Result<Runtime> {
         .build()?;
     drop(event_loop.spawn_blocking(|| {}));
     Ok(event_loop)
-}
-
-/// An error with all its causes, in one line.
-pub(crate) fn describe(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -5,13 +5,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 
 use bytes::Bytes;
+use causes::with_causes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use link::client::{Client, ClientError};
 use protocol::{FileEntry, FileRequest, ToControl, Transfer};
 
 use crate::hands::Hands;
-use crate::program::describe;
 
 const PIECE: usize = 64 << 10;
 
@@ -87,7 +87,7 @@ async fn fill(client: &Client, request: u64, file: OwnedFd) -> Result<(), String
 }
 
 fn said(error: ClientError) -> String {
-    describe(&error)
+    with_causes(&error)
 }
 
 /// A disk may be slow, and PID 1 has one thread for everything else.

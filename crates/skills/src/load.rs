@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::{Finding, Frontmatter, FrontmatterError};
+use causes::with_causes;
 
 /// The largest `SKILL.md` that is read.
 pub const MAX_SKILL_BYTES: u64 = 256 * 1024;
@@ -166,17 +167,6 @@ pub fn load_folder(folder: &Path) -> Result<(Vec<Skill>, Vec<Finding>), LoadErro
 /// The text without line breaks and doubled blanks.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

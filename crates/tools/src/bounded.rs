@@ -7,6 +7,7 @@ use std::io::Write;
 pub(crate) use clean::Cleaner;
 
 use crate::{Created, Files};
+use causes::with_causes;
 
 /// The most bytes that are kept of one output.
 const MAX_KEPT: u64 = 64 * 1024 * 1024;
@@ -94,7 +95,7 @@ impl<'a> Collector<'a> {
         if matches!(self.kept, Kept::Not) {
             self.kept = match self.files.create(&format!("{FOLDER}/{}", self.name)) {
                 Ok(file) => Kept::In(file),
-                Err(error) => Kept::Partly(None, crate::toolbox::with_causes(&error)),
+                Err(error) => Kept::Partly(None, with_causes(&error)),
             };
             let head = std::mem::take(&mut self.head);
             self.spill(&head);
@@ -128,7 +129,7 @@ impl<'a> Collector<'a> {
             let text = cleaner.finish();
             self.keep(text.as_bytes());
         }
-        let commit = |created: Created| created.commit().map_err(|error| crate::toolbox::with_causes(&error));
+        let commit = |created: Created| created.commit().map_err(|error| with_causes(&error));
         let note = match std::mem::replace(&mut self.kept, Kept::Not) {
             Kept::Not => {
                 return Collected {

@@ -15,6 +15,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
+use causes::with_causes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, WaitOptions, WaitStatus};
@@ -77,7 +78,7 @@ pub fn supervise(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             // The hands read this as the program's output.
-            eprintln!("belljar: {}", crate::toolbox::with_causes(&error));
+            eprintln!("belljar: {}", with_causes(&error));
             ExitCode::from(u8::try_from(NOT_STARTED).unwrap_or(1))
         }
     }

@@ -1,9 +1,9 @@
 //! A call comes in, a result goes out.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::sync::Arc;
 
+use causes::with_causes;
 use domain::{ResultPart, RunLimits, ToolCall, ToolResult};
 use lifecycle::Stop;
 use serde::de::DeserializeOwned;
@@ -177,16 +177,4 @@ pub(crate) async fn beside<T: Send + 'static>(
 /// A result of words.
 pub(crate) fn words(text: impl Into<String>) -> Vec<ResultPart> {
     vec![ResultPart::Text { text: text.into() }]
-}
-
-/// An error and what caused it, in one line.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use agent::{Gateway, GatewayError};
 use bytes::Bytes;
+use causes::with_causes;
 use cli::Screen;
 use domain::{Author, Block, Delta, Event, Message, MessageId, Price, Role, Timestamp, ToolCall, UserId};
 use llm::{Counted, Head, Reply, StreamEvent, request_body};
@@ -135,7 +136,7 @@ impl Gateway for DirectGateway<'_> {
         }
         let id = MessageId::new();
         let reply = self.call(request, id).await;
-        let reply = reply.map_err(|error| Refusal::new(RefusalCode::ModelFailed, crate::wiring::with_cause(&error)))?;
+        let reply = reply.map_err(|error| Refusal::new(RefusalCode::ModelFailed, with_causes(&error)))?;
         let cost = self
             .model
             .price

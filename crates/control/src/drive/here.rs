@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::{Gateway, GatewayError, Hands, LoopEnd, run_loop};
+use causes::with_causes;
 use domain::{RunLimits, ToolCall, ToolResult};
 use link::server::LinkError;
 use protocol::{RefusalCode, TurnReply, TurnRequest};
@@ -12,7 +13,6 @@ use tokio::time::sleep;
 
 use super::{Left, unhoused};
 use crate::Control;
-use crate::error::chain;
 use crate::live::{Active, Live};
 
 /// How often a turn that may go through later is asked for again.
@@ -44,7 +44,7 @@ impl Hands for Here<'_> {
             Err(error) => {
                 let words = format!(
                     "There is no sandbox to do this in: {}. Nothing was done.",
-                    chain(&error)
+                    with_causes(&error)
                 );
                 return ToolResult::error(call.id.clone(), words);
             }
@@ -54,12 +54,12 @@ impl Hands for Here<'_> {
             Err(error) => error,
         };
         if matches!(error, LinkError::Lost { .. } | LinkError::Silent { .. }) {
-            let why = chain(&error);
+            let why = with_causes(&error);
             self.control.unhouse(self.live, Some(stay.id), "lost", Some(&why)).await;
         }
         let words = format!(
             "This call was interrupted and may have taken effect: {}.",
-            chain(&error)
+            with_causes(&error)
         );
         ToolResult::error(call.id.clone(), words)
     }
@@ -88,7 +88,7 @@ impl Control {
             // The turn that was refused, or was the last, has ended the run.
             LoopEnd::Finished | LoopEnd::StepLimit | LoopEnd::Cancelled => Left::Ended,
             LoopEnd::Failed(GatewayError::Refused(refusal)) if ends_its_run(refusal.code) => Left::Ended,
-            LoopEnd::Failed(error) => Left::Failed(End::failed("control_failed", chain(&error))),
+            LoopEnd::Failed(error) => Left::Failed(End::failed("control_failed", with_causes(&error))),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use causes::with_causes;
 use futures::StreamExt;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -79,7 +80,7 @@ impl Control {
         let Some(housed) = seat.as_ref() else { return };
         if housed.users.load(Ordering::SeqCst) > 0 {
             if let Err(error) = self.refresh_token(live, housed).await {
-                let error = crate::error::chain(&error);
+                let error = with_causes(&error);
                 tracing::warn!(session = %live.session, error, "could not replace a session's token");
             }
             return;

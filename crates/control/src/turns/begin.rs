@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use causes::with_causes;
 use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp, ToolDefinition, TurnId};
 use llm::Head;
 use protocol::{Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
@@ -11,7 +12,6 @@ use store::{Asker, BeginTurn, Begun, End, OverCap, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Speaking, stale, unavailable};
-use crate::error::chain;
 use crate::history::{Cached, dialect};
 use crate::live::{Active, Live, lock};
 use crate::money::{self, Remedy};
@@ -210,7 +210,7 @@ impl Control {
             Err(StoreError::Stale { .. }) => Err(stale()),
             Err(error @ StoreError::Invalid { .. }) => Err(Refusal::new(RefusalCode::Invalid, error.to_string())),
             Err(error) => {
-                tracing::error!(run = %active.run, error = chain(&error), "could not begin a turn");
+                tracing::error!(run = %active.run, error = with_causes(&error), "could not begin a turn");
                 Err(Refusal::new(
                     RefusalCode::Unavailable,
                     "the turn could not be stored; ask for it again",

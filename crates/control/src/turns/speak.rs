@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use causes::with_causes;
 use domain::{Author, Block, Event, Message, Money, Role, RunState, Timestamp};
 use llm::{Reply, request_body};
 use protocol::{Refusal, RefusalCode, StopReason, TurnReply, TurnRequest};
@@ -17,7 +18,6 @@ use super::listen::{Heard, Why};
 use super::{Speaking, stale, unavailable};
 use crate::Control;
 use crate::compaction::Compacted;
-use crate::error::chain;
 use crate::history::dialect;
 use crate::live::{Active, Live, lock};
 use crate::money::{self, Meter};
@@ -152,7 +152,7 @@ impl Control {
                     compacted = true;
                     continue;
                 }
-                failure = chain(&error);
+                failure = with_causes(&error);
                 let begun = partial.is_some_and(|partial| !partial.blocks.is_empty());
                 if begun || !error.next_model_may_help() {
                     return Err(Silence::Model(failure, "model_failed"));
@@ -259,7 +259,7 @@ impl Control {
             .insist(|| self.0.store.finish_turn(Asker::System, turn.clone()))
             .await;
         let finished = finished.map_err(|error| {
-            tracing::error!(run = %active.run, error = chain(&error), "could not store a reply");
+            tracing::error!(run = %active.run, error = with_causes(&error), "could not store a reply");
             unavailable()
         })?;
         live.note(&mut writing, finished.events);
@@ -324,7 +324,7 @@ impl Control {
                 }
             }
             Err(error) => {
-                tracing::error!(run = %active.run, error = chain(&error), "could not charge a turn without a reply");
+                tracing::error!(run = %active.run, error = with_causes(&error), "could not charge a turn without a reply");
             }
         }
         if ends {

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causes::with_causes;
 use protocol::{FromHands, ToControl, ToHands};
 use rustix::process::Pid;
 use sandbox::inside::{GROUP_ID, USER_ID};
@@ -18,7 +19,6 @@ use tracing::warn;
 use super::handle::{ORDERS, Shared};
 use super::wire::{Receiver, send};
 use crate::gateway::backoff;
-use crate::program::describe;
 
 /// Hands that live this long were no failed start.
 const LIVED: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub(super) async fn keep(shared: Arc<Shared>) {
                 let reason = attend(&shared, socket, replaced).await;
                 warn!(reason, "the hands are lost and will be replaced");
             }
-            Err(error) => warn!(error = describe(&error), "cannot start the hands"),
+            Err(error) => warn!(error = with_causes(&error), "cannot start the hands"),
         }
         // What they started dies with them, and so do they if they only closed their socket.
         shared.reaper.kill_everything();
@@ -105,7 +105,7 @@ async fn listen(shared: &Shared, socket: &Arc<UnixStream>, replaced: bool) -> St
         let said = match receiver.next::<FromHands>().await {
             Ok(Some(said)) => said,
             Ok(None) => return "they closed their socket".to_owned(),
-            Err(error) => return describe(&error),
+            Err(error) => return with_causes(&error),
         };
         let descriptor = match said {
             FromHands::File { opened: true, .. } => receiver.descriptor(),
@@ -127,7 +127,7 @@ async fn listen(shared: &Shared, socket: &Arc<UnixStream>, replaced: bool) -> St
 async fn speak(socket: &UnixStream, mut ordered: mpsc::Receiver<ToHands>) -> String {
     while let Some(order) = ordered.recv().await {
         if let Err(error) = send(socket, &order, None).await {
-            return describe(&error);
+            return with_causes(&error);
         }
     }
     "nobody gives them orders".to_owned()

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use causes::with_causes;
 use domain::ToolCallId;
 use lifecycle::{Stop, Tasks};
 use protocol::{FileEntry, FileRequest, FromHands, ToHands};
@@ -15,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use tools::{Created, FileError, Files, Settings, Tools};
 
 use super::wire::{Receiver, WireError, send};
-use crate::program::{describe, event_loop};
+use crate::program::event_loop;
 
 /// Answers that may wait for PID 1 to read them; progress beyond that is dropped.
 const ANSWERS: usize = 256;
@@ -227,7 +228,7 @@ fn serve_file(
     request: u64,
     file: FileRequest,
 ) -> Result<Served, String> {
-    let said = |error: FileError| describe(&error);
+    let said = |error: FileError| with_causes(&error);
     let under_way = || created.lock().unwrap_or_else(PoisonError::into_inner);
     match file {
         FileRequest::Open { path } => Ok(Served::Descriptor(files.read(&path).map_err(said)?.into())),
