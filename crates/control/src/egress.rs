@@ -11,6 +11,11 @@ use tokio::time::Instant;
 /// Distinct targets of one session that are written down in a [`WINDOW`]; more are refused just the same, unwritten.
 const DISTINCT: usize = 50;
 const WINDOW: Duration = Duration::from_secs(60);
+/// Attempts of one session in a [`WINDOW`] that are answered at once. Whoever makes more waits for each answer, so that a
+/// program which tries without an end does not take the control plane's time from others.
+const PROMPT: u32 = 1_000;
+/// How long they wait.
+pub(crate) const WAITS: Duration = Duration::from_secs(1);
 /// The longest name that DNS knows, as text.
 const LONGEST_NAME: usize = 253;
 
@@ -61,21 +66,36 @@ pub(crate) struct Attempts {
 #[derive(Debug)]
 struct Window {
     since: Instant,
+    attempts: u32,
     targets: HashSet<Target>,
 }
 
 impl Attempts {
-    /// Whether this attempt is the first at its target within a minute, and not one of too many.
-    pub(crate) fn is_news(&self, session: SessionId, target: &Target) -> bool {
+    /// Takes note of an attempt.
+    pub(crate) fn note(&self, session: SessionId, target: &Target) -> Noted {
         let now = Instant::now();
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|_, window| now.duration_since(window.since) < WINDOW);
         let window = sessions.entry(session).or_insert_with(|| Window {
             since: now,
+            attempts: 0,
             targets: HashSet::new(),
         });
-        window.targets.len() < DISTINCT && window.targets.insert(target.clone())
+        window.attempts = window.attempts.saturating_add(1);
+        Noted {
+            is_news: window.targets.len() < DISTINCT && window.targets.insert(target.clone()),
+            is_prompt: window.attempts <= PROMPT,
+        }
     }
+}
+
+/// What an attempt is among the others of its session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Noted {
+    /// It is the first at its target within a minute, and not one of too many.
+    pub(crate) is_news: bool,
+    /// It is answered at once.
+    pub(crate) is_prompt: bool,
 }
 
 #[cfg(test)]
@@ -89,14 +109,17 @@ mod tests {
         let attempts = Attempts::default();
         let (chatty, quiet) = (SessionId::new(), SessionId::new());
         let target = |number: u16| Target::new("a.example", number, "tcp");
-        let written = (0..1_000)
-            .filter(|port| attempts.is_news(chatty, &target(*port)))
-            .count();
-        assert_eq!(written, DISTINCT);
-        assert!(attempts.is_news(quiet, &target(1)));
-        assert!(!attempts.is_news(quiet, &target(1)));
+        let noted: Vec<Noted> = (0..2_000).map(|port| attempts.note(chatty, &target(port))).collect();
+        assert_eq!(noted.iter().filter(|noted| noted.is_news).count(), DISTINCT);
+        assert_eq!(noted.iter().filter(|noted| noted.is_prompt).count(), PROMPT as usize);
+        let first = Noted {
+            is_news: true,
+            is_prompt: true,
+        };
+        assert_eq!(attempts.note(quiet, &target(1)), first);
+        assert!(!attempts.note(quiet, &target(1)).is_news);
         advance(WINDOW).await;
-        assert!(attempts.is_news(chatty, &target(1)));
+        assert_eq!(attempts.note(chatty, &target(1)), first);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use serde_json::json;
 use store::{Asker, AuditEntry};
 
 use crate::Control;
-use crate::egress::Target;
+use crate::egress::{self, Target};
 use crate::housing::Shown;
 use crate::live::{Live, lock};
 
@@ -100,8 +100,12 @@ impl Control {
             Ok(live) => live,
             Err(refusal) => return refusal,
         };
-        if self.0.attempts.is_news(live.session, &target) {
+        let noted = self.0.attempts.note(live.session, &target);
+        if noted.is_news {
             self.tell_denied(&live, &target).await;
+        }
+        if !noted.is_prompt {
+            tokio::time::sleep(egress::WAITS).await;
         }
         Refusal::new(RefusalCode::Denied, target.refusal())
     }
