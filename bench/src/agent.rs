@@ -3,6 +3,7 @@
 mod prefix;
 mod runtime;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -15,7 +16,7 @@ use crate::models::{Models, Say};
 use crate::peers::opencode;
 use crate::processes;
 use crate::report::{Findings, Measure};
-use crate::sample::{Sample, WARM_UPS, scaled};
+use crate::sample::{Sample, WARM_UPS, scaled, synced_write};
 use crate::selection::Selection;
 
 /// Prompts in one session, before the next one is begun.
@@ -107,6 +108,7 @@ async fn compare(programs: &Programs, wanted: &Selection) -> anyhow::Result<Vec<
         }
     };
     let prefix = format!("prefix identical over {} model calls", ours.calls);
+    let write = synced_write(Path::new("/var/tmp"))?;
     let all = vec![
         times("A1", "runtime: process start → ready", |found| &found.start, 50.0),
         times(
@@ -121,6 +123,7 @@ async fn compare(programs: &Programs, wanted: &Selection) -> anyhow::Result<Vec<
             |found| &found.whole,
             20.0,
         ),
+        Measure::times("A3", "  a write synced to this disk; such a turn needs six", &write),
         value(
             "A4",
             "runtime and hands: resident memory, idle".into(),

@@ -17,8 +17,9 @@ use tokio::sync::mpsc;
 use crate::inside::{Seat, Seats, World};
 use crate::installation::Programs;
 use crate::models::Say;
+use crate::processes::processor_time;
 use crate::report::{Findings, Measure};
-use crate::sample::{Sample, WARM_UPS, scaled};
+use crate::sample::{Sample, WARM_UPS, scaled, synced_write};
 use crate::selection::Selection;
 
 /// Turns of a run: its history has 1 to 39 messages then, 20 in the middle.
@@ -70,8 +71,9 @@ async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<V
     let more = format!("[run]\nsteps = {TURNS}\n\n{CAPS}");
     let (world, mut seats) = World::start(programs, always_call, Some(CORES.1), &more).await?;
     // The first requests of a process are no measure.
-    at_once(&world, &mut seats, 4).await?;
+    at_once(&world, &mut seats, 4, world.installation.serve_id()?).await?;
     if added {
+        let write = synced_write(&world.installation.path("data"))?;
         let through = at_a_rate(&world, &mut seats).await?;
         let direct = directly(&world).await?;
         found.push(
@@ -84,12 +86,19 @@ async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<V
         );
         found.push(Measure::times("G1", "  through Belljar", &through));
         found.push(Measure::times("G1", "  the same model asked directly", &direct));
+        found.push(Measure::times(
+            "G1",
+            "  a write synced to this disk; a turn needs two",
+            &write,
+        ));
     }
     if rate {
-        let (mut count, mut time) = (0.0, Duration::ZERO);
+        let (mut count, mut time, mut processor) = (0.0, Duration::ZERO, Duration::ZERO);
+        let serve = world.installation.serve_id()?;
         let mut latencies = Sample::default();
         for _ in 0..scaled(80) / 10 + 1 {
-            let (sample, took) = at_once(&world, &mut seats, RUNS).await?;
+            let Round { sample, took, used } = at_once(&world, &mut seats, RUNS, serve).await?;
+            processor += used;
             #[allow(clippy::cast_precision_loss, reason = "a small number")]
             let answered = sample.len() as f64;
             count += answered;
@@ -127,10 +136,18 @@ async fn begin(world: &World, seats: &mut Seats, count: usize) -> anyhow::Result
     Ok(begun)
 }
 
+/// Turns of many loops at once.
+struct Round {
+    sample: Sample,
+    took: Duration,
+    /// Processor time of the control plane.
+    used: Duration,
+}
+
 /// Every loop asks for its next turn as soon as it has the one before.
-async fn at_once(world: &World, seats: &mut Seats, count: usize) -> anyhow::Result<(Sample, Duration)> {
+async fn at_once(world: &World, seats: &mut Seats, count: usize, serve: u32) -> anyhow::Result<Round> {
     let seats = begin(world, seats, count).await?;
-    let began = Instant::now();
+    let (began, before) = (Instant::now(), processor_time(serve)?);
     let loops = seats.into_iter().map(|mut seat| async move {
         let mut sample = Sample::default();
         for _ in 0..TURNS {
@@ -142,11 +159,16 @@ async fn at_once(world: &World, seats: &mut Seats, count: usize) -> anyhow::Resu
     });
     let done = try_join_all(loops).await?;
     let took = began.elapsed();
+    let used = processor_time(serve)?.saturating_sub(before);
     let (seats, samples): (Vec<Seat>, Vec<Sample>) = done.into_iter().unzip();
     join_all(seats.into_iter().map(Seat::end)).await;
     let mut all = Sample::default();
     samples.into_iter().for_each(|sample| all.extend(sample));
-    Ok((all, took))
+    Ok(Round {
+        sample: all,
+        took,
+        used,
+    })
 }
 
 /// Turns of many loops in turn, one each ten milliseconds, whatever the ones before do.

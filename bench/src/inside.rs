@@ -67,7 +67,13 @@ impl World {
                 eprintln!("bench: the simulated host broke down: {error}");
             }
         });
-        installation.start_serve()?;
+        // Elsewhere, since it waits for a host that answers here.
+        let (installation, started) = tokio::task::spawn_blocking(move || {
+            let started = installation.start_serve();
+            (installation, started)
+        })
+        .await?;
+        started?;
         let api = installation.api()?;
         Ok((
             Self {

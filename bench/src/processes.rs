@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -46,6 +47,20 @@ fn mebibytes(number: u32, name: &str, key: &str) -> anyhow::Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(key));
     let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
     Ok(kibibytes.with_context(|| format!("{} has no {key}", path.display()))? / 1_024.0)
+}
+
+/// Processor time that a process has used, all its threads together.
+pub(crate) fn processor_time(number: u32) -> anyhow::Result<Duration> {
+    let path = file(number, "stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let fields = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').skip(11).take(2));
+    // In hundredths of a second, by the kernel and by itself.
+    let ticks: u64 = fields
+        .into_iter()
+        .flatten()
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
+    Ok(Duration::from_millis(ticks * 10))
 }
 
 /// Whether a process lives; one that waits to be reaped does not.

@@ -1,5 +1,7 @@
 //! Times, and what is said of many of them.
 
+use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -67,6 +69,20 @@ impl Sample {
         let rank = (share * sorted.len() as f64).ceil().max(1.0) as usize;
         sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
     }
+}
+
+/// What the least durable write takes here: a page that is synced to the disk, alone. No answer that is stored first is faster.
+pub(crate) fn synced_write(folder: &Path) -> std::io::Result<Sample> {
+    let mut file = tempfile::tempfile_in(folder)?;
+    file.write_all(&[0; 1 << 20])?;
+    file.sync_all()?;
+    let mut place = 0;
+    Sample::of(scaled(200), || {
+        place = (place + 4_096) % (1 << 20);
+        file.seek(SeekFrom::Start(place))?;
+        file.write_all(&[1; 4_096])?;
+        file.sync_data()
+    })
 }
 
 #[cfg(test)]
