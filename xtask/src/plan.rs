@@ -51,8 +51,12 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(Row::Seam, "sandbox", &["domain", "lifecycle"]),
     planned(Row::Adapter, "host", &["domain", "lifecycle", "sandbox", "sys"]),
     planned(Row::Adapter, "images", &["domain", "sandbox"]),
-    planned(Row::Adapter, "link", &["domain", "lifecycle", "protocol", "secret"]),
-    planned(Row::Adapter, "providers", &["domain", "llm", "secret"]),
+    planned(
+        Row::Adapter,
+        "link",
+        &["causes", "domain", "lifecycle", "protocol", "secret"],
+    ),
+    planned(Row::Adapter, "providers", &["causes", "domain", "llm", "secret"]),
     planned(
         Row::Adapter,
         "runtime",

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
+use causes::with_causes;
 use domain::{RunId, SessionId};
 use store::Asker;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -97,7 +98,7 @@ impl Control {
     async fn take_runs(&self) {
         loop {
             if let Err(error) = self.take_waiting().await {
-                tracing::error!(%error, "could not look for runs that wait");
+                tracing::error!(error = with_causes(&error), "could not look for runs that wait");
             }
             // Leases of others end without a word.
             let _ = timeout(self.0.config.lease / 2, self.0.dispatch.work.notified()).await;
@@ -129,7 +130,10 @@ impl Control {
             let lease = self.0.config.lease;
             match self.0.store.renew_runs(Asker::System, HOLDER, &driven, lease).await {
                 Ok(lost) => lost.into_iter().for_each(|run| self.lose(run)),
-                Err(error) => tracing::error!(%error, "could not renew the leases of runs under way"),
+                Err(error) => tracing::error!(
+                    error = with_causes(&error),
+                    "could not renew the leases of runs under way"
+                ),
             }
         }
     }

@@ -44,7 +44,9 @@ impl Control {
     pub(crate) async fn drive(&self, session: SessionId, run: RunId) {
         let live = match self.live(Asker::System, session).await {
             Ok(live) => live,
-            Err(error) => return tracing::error!(%run, %error, "could not find the session of a run"),
+            Err(error) => {
+                return tracing::error!(%run, error = with_causes(&error), "could not find the session of a run");
+            }
         };
         // The run before, if it was interrupted, ends what it has in the sandbox.
         let _one = live.driving.lock().await;

@@ -256,7 +256,7 @@ impl Control {
             Err(error) => {
                 lock(&self.0.housing.by_sandbox).remove(&spec.id);
                 if let Err(error) = provider.destroy(spec.id).await {
-                    tracing::warn!(sandbox = %spec.id, %error, "could not remove a sandbox that did not start");
+                    tracing::warn!(sandbox = %spec.id, error = with_causes(&error), "could not remove a sandbox that did not start");
                 }
                 Err(error)
             }
@@ -340,10 +340,10 @@ impl Control {
         lock(&self.0.housing.by_sandbox).remove(&housed.id);
         housed.linked.close();
         if let Err(error) = self.revoke_tokens(live.session, "its sandbox was removed").await {
-            tracing::warn!(session = %live.session, %error, "could not revoke the tokens of a sandbox that is gone");
+            tracing::warn!(session = %live.session, error = with_causes(&error), "could not revoke the tokens of a sandbox that is gone");
         }
         if let Err(error) = self.0.housing.provider.destroy(housed.id).await {
-            tracing::warn!(sandbox = %housed.id, %error, "could not remove a sandbox; it is tried again when its session needs one");
+            tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not remove a sandbox; it is tried again when its session needs one");
         }
         self.tell_sandbox(live, housed.id, state, reason).await;
     }
@@ -357,7 +357,9 @@ impl Control {
             .await;
         match told {
             Ok(events) => live.note(&mut writing, events),
-            Err(error) => tracing::warn!(session = %live.session, %error, "could not write down a sandbox's state"),
+            Err(error) => {
+                tracing::warn!(session = %live.session, error = with_causes(&error), "could not write down a sandbox's state");
+            }
         }
     }
 }

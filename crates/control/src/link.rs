@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use causes::with_causes;
 use domain::{Placement, SandboxId};
 use link::server::{Connection, LinkHandler};
 use protocol::{Refusal, RefusalCode, ToControl, TurnReply, TurnRequest};
@@ -122,7 +123,7 @@ impl Control {
             }),
         };
         if let Err(error) = self.0.store.audit(Asker::Session(live.session), vec![entry]).await {
-            tracing::error!(session = %live.session, %error, "could not audit a refused connection");
+            tracing::error!(session = %live.session, error = with_causes(&error), "could not audit a refused connection");
         }
         self.record(live, vec![target.event()]).await;
     }

@@ -1,5 +1,6 @@
 //! A prompt comes in, a run is stopped.
 
+use causes::with_causes;
 use domain::{
     Author, Block, Delivery, Door, ExternalKey, Message, MessageId, Role, RunId, SessionId, Timestamp, UserId,
 };
@@ -164,7 +165,7 @@ impl Control {
             return;
         };
         if let Err(error) = self.0.store.save_open(Asker::System, turn, &text, &thinking).await {
-            tracing::warn!(session = %live.session, %error, "could not keep the last words of a reply that is cut");
+            tracing::warn!(session = %live.session, error = with_causes(&error), "could not keep the last words of a reply that is cut");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use causes::with_causes;
 use domain::{Author, Message, Price};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -195,7 +196,7 @@ fn script_target(settings: &ModelSettings, check: &mut Check<'_>) -> Option<Targ
     match Script::read(path) {
         Ok(script) => Some(Target::Script(Arc::new(script))),
         Err(error) => {
-            check.that(false, "script", || error.to_string());
+            check.that(false, "script", || with_causes(&error));
             None
         }
     }

@@ -35,11 +35,12 @@ pub struct Script {
 #[derive(Debug, thiserror::Error)]
 pub enum ScriptError {
     /// It cannot be read.
-    #[error("read the script {}: {source}", .path.display())]
+    #[error("cannot read the script {}", .path.display())]
     Read {
         /// Which.
         path: PathBuf,
         /// Why.
+        #[source]
         source: std::io::Error,
     },
     /// It is longer than any script.

@@ -51,7 +51,10 @@ impl Control {
                 let left = left.into_iter().map(|status| (status.session, status));
                 lock(&self.0.housing.left).extend(left);
             }
-            Err(error) => tracing::warn!(%error, "could not list the sandboxes that are there"),
+            Err(error) => tracing::warn!(
+                error = with_causes(&error),
+                "could not list the sandboxes that are there"
+            ),
         }
     }
 
@@ -59,7 +62,7 @@ impl Control {
         let left = std::mem::take(&mut *lock(&self.0.housing.left));
         for sandbox in left.into_values().map(|status| status.id) {
             if let Err(error) = self.0.housing.provider.destroy(sandbox).await {
-                tracing::warn!(%sandbox, %error, "could not remove a sandbox that nobody used");
+                tracing::warn!(%sandbox, error = with_causes(&error), "could not remove a sandbox that nobody used");
             }
         }
     }
@@ -99,7 +102,9 @@ impl Control {
     async fn freeze(&self, housed: &Housed) {
         match self.0.housing.provider.freeze(housed.id).await {
             Ok(()) => housed.frozen.store(true, Ordering::SeqCst),
-            Err(error) => tracing::warn!(sandbox = %housed.id, %error, "could not freeze a sandbox that nobody uses"),
+            Err(error) => {
+                tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not freeze a sandbox that nobody uses");
+            }
         }
     }
 
@@ -108,7 +113,9 @@ impl Control {
         let listener = match self.0.housing.provider.link(housed.id).await {
             Ok(listener) => listener,
             // What became of it shows when it is used.
-            Err(error) => return tracing::debug!(sandbox = %housed.id, %error, "no link at the moment"),
+            Err(error) => {
+                return tracing::debug!(sandbox = %housed.id, error = with_causes(&error), "no link at the moment");
+            }
         };
         let socket = inode(&listener);
         if socket == housed.socket.load(Ordering::SeqCst) {
@@ -116,7 +123,9 @@ impl Control {
         }
         match housed.linked.relisten(listener) {
             Ok(()) => housed.socket.store(socket, Ordering::SeqCst),
-            Err(error) => tracing::warn!(sandbox = %housed.id, %error, "could not listen on the link's new socket"),
+            Err(error) => {
+                tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not listen on the link's new socket");
+            }
         }
     }
 }

@@ -6,6 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use causes::with_causes;
 use domain::{SandboxId, SessionId};
 use secret::Secret;
 use sha2::{Digest, Sha256};
@@ -107,13 +108,13 @@ impl Control {
             detail: serde_json::json!({ "shown_by": shown_by }),
         };
         if let Err(error) = self.0.store.audit(Asker::System, vec![entry]).await {
-            tracing::error!(%session, %error, "could not write down that a token was stolen");
+            tracing::error!(%session, error = with_causes(&error), "could not write down that a token was stolen");
         }
         if let Err(error) = self
             .revoke_tokens(session, "it was shown on another sandbox's link")
             .await
         {
-            tracing::error!(%session, %error, "could not revoke the tokens of a session whose token was stolen");
+            tracing::error!(%session, error = with_causes(&error), "could not revoke the tokens of a session whose token was stolen");
         }
         if let Some(owner) = self.0.lives.find(session) {
             let control = self.clone();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use causes::with_causes;
 use domain::{Event, MessageId, TurnId};
 use llm::{Reply, StreamEvent};
 use providers::{Model, ModelError, ModelStream, Retry};
@@ -139,7 +140,10 @@ impl Control {
             (said.text.clone(), said.thinking.clone())
         };
         if let Err(error) = self.0.store.save_open(Asker::System, turn, &text, &thinking).await {
-            tracing::warn!(%error, "could not keep what a model has said so far");
+            tracing::warn!(
+                error = with_causes(&error),
+                "could not keep what a model has said so far"
+            );
         }
     }
 
@@ -163,7 +167,9 @@ impl Control {
         let mut writing = live.writing.lock().await;
         match self.0.store.record(Asker::System, live.session, events).await {
             Ok(events) => live.note(&mut writing, events),
-            Err(error) => tracing::warn!(session = %live.session, %error, "could not store an event"),
+            Err(error) => {
+                tracing::warn!(session = %live.session, error = with_causes(&error), "could not store an event");
+            }
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use causes::with_causes;
 use protocol::{Hello, ToControl};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, WriteHalf};
 use tokio::sync::mpsc;
@@ -55,7 +56,7 @@ async fn read_lines(mut lines: LineReader<impl AsyncRead + Unpin>, link: &Arc<Li
                 }
             }
             Ok(None) => return "it was closed".to_owned(),
-            Err(error) => return error.to_string(),
+            Err(error) => return with_causes(&error),
         }
     }
 }
