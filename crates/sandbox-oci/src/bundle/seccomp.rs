@@ -23,8 +23,20 @@ struct Group {
     /// All of these must hold of the arguments.
     #[serde(default)]
     args: Vec<Value>,
+    /// Or all of one of these.
+    #[serde(default)]
+    any: Vec<Vec<Value>>,
     /// Or this: an argument that is not of a kind.
     unlike: Option<Unlike>,
+}
+
+impl Group {
+    /// The conditions, of which one must hold.
+    fn conditions(&self) -> Vec<Vec<Value>> {
+        let unlike = self.unlike.into_iter().flat_map(Unlike::alternatives);
+        let all: Vec<_> = self.any.iter().cloned().chain(unlike).collect();
+        if all.is_empty() { vec![self.args.clone()] } else { all }
+    }
 }
 
 /// An argument some of whose bits (`mask`) are not those of `value`. A filter can ask whether bits are equal, and not whether
@@ -64,10 +76,12 @@ pub(super) fn profile() -> Result<Value, ProviderError> {
     let groups: Vec<Group> = serde_json::from_str(LIST).attempt(|| "read the list of system calls".into())?;
     let rules: Vec<Value> = groups
         .into_iter()
-        .flat_map(|group| match (group.action, group.unlike) {
-            (Action::Allow, None) => vec![allow(&group.names, group.args)],
-            (Action::Allow, Some(unlike)) => unlike.alternatives().map(|args| allow(&group.names, args)).collect(),
-            (Action::Missing, _) => {
+        .flat_map(|group| match group.action {
+            Action::Allow => {
+                let rule = |args| json!({ "names": group.names, "action": "SCMP_ACT_ALLOW", "args": args });
+                group.conditions().into_iter().map(rule).collect()
+            }
+            Action::Missing => {
                 vec![json!({ "names": group.names, "action": "SCMP_ACT_ERRNO", "errnoRet": ENOSYS })]
             }
         })
@@ -79,10 +93,6 @@ pub(super) fn profile() -> Result<Value, ProviderError> {
         "architectures": [architecture()],
         "syscalls": rules,
     }))
-}
-
-fn allow(names: &[String], args: Vec<Value>) -> Value {
-    json!({ "names": names, "action": "SCMP_ACT_ALLOW", "args": args })
 }
 
 fn architecture() -> &'static str {
@@ -106,7 +116,7 @@ mod tests {
         for group in &groups {
             for name in &group.names {
                 assert!(
-                    !group.args.is_empty() || group.unlike.is_some() || seen.insert(name),
+                    group.conditions() != [Vec::<Value>::new()] || seen.insert(name),
                     "{name} stands twice"
                 );
             }
