@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use futures::future::{join_all, try_join_all};
 use hyper::Method;
+use lifecycle::Stop;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -38,7 +39,10 @@ const CAPS: &str = "[budget]\nrun = 10000.00\nsession = 10000.00\nuser = 100000.
 pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Findings) {
     if wanted.any(&["G1", "G2"]) {
         let (programs, one, two) = (programs.clone(), wanted.has("G1"), wanted.has("G2"));
-        let measuring = std::thread::spawn(move || pinned(|| speed(&programs, one, two)));
+        // Whoever gives up waiting ends what goes on in the thread.
+        let stop = Stop::new();
+        let _given_up = stop.clone().drop_guard();
+        let measuring = std::thread::spawn(move || pinned(&stop, || speed(&programs, one, two)));
         let measured = tokio::task::spawn_blocking(move || measuring.join()).await;
         let broken = || bail!("the generator broke down");
         found.take(
@@ -58,12 +62,13 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
 }
 
 /// Runs on the generator's core, and all that it starts with it.
-fn pinned<T, F: Future<Output = anyhow::Result<T>>>(work: impl FnOnce() -> F) -> anyhow::Result<T> {
+fn pinned<T, F: Future<Output = anyhow::Result<T>>>(stop: &Stop, work: impl FnOnce() -> F) -> anyhow::Result<T> {
     let mut core = CpuSet::new();
     core.set(CORES.0);
     sched_setaffinity(None, &core).context("the generator could not be given a core of its own")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(work())
+    let measured = runtime.block_on(stop.run_until_cancelled(work()));
+    measured.context("it was told to end")?
 }
 
 async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<Vec<Measure>> {
@@ -114,6 +119,13 @@ async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<V
             )
             .at_least(1_500.0),
         );
+        let each = processor.as_secs_f64() * 1e6 / count;
+        found.push(Measure::value(
+            "G2",
+            "  processor time of Belljar for one request",
+            "µs",
+            each,
+        ));
         found.push(Measure::times(
             "G2",
             format!("  time of one, {RUNS} at once"),

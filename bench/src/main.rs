@@ -26,8 +26,9 @@ mod selection;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
 
 use installation::Programs;
 use peers::{opencode, runc};
@@ -63,12 +64,25 @@ fn run() -> anyhow::Result<bool> {
     let programs = Programs::built()?;
     raise_descriptors()?;
     let mut found = Findings::default();
-    runtime.block_on(async {
+    let all = async {
         sandboxes::measure(&programs, &wanted, &mut found).await;
         agent::measure(&programs, &wanted, &mut found).await;
         gateway::measure(&programs, &wanted, &mut found).await;
         program::measure(&programs, &wanted, &mut found).await;
-    });
+    };
+    // What was started ends with what is dropped here.
+    let done = runtime.block_on(async {
+        let mut terminate = signal(SignalKind::terminate())?;
+        tokio::select! {
+            () = all => Ok::<_, std::io::Error>(true),
+            _ = tokio::signal::ctrl_c() => Ok(false),
+            _ = terminate.recv() => Ok(false),
+        }
+    })?;
+    drop(runtime);
+    if !done {
+        bail!("told to end; what was measured so far is not kept");
+    }
     report::print(&found.measures);
     let file = arguments
         .next()
