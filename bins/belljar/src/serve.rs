@@ -1,7 +1,8 @@
 //! `belljar serve`: the control plane. It runs as an ordinary user and reaches sandboxes through the host agent only.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,11 +13,15 @@ use control::Control;
 use host::HostClient;
 use lifecycle::Tasks;
 use store::Store;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::config::{Loaded, Model, Provider, Settings};
 use crate::end::End;
 use crate::{host_agent, process, wiring};
+
+/// Connections that the kernel keeps until they are accepted. One more would seem open to who opened it and never be
+/// answered, so it is as many as the kernel allows.
+const BACKLOG: u32 = 4_096;
 
 /// How long the store may take to close.
 const CLOSES: Duration = Duration::from_secs(5);
@@ -51,6 +56,18 @@ pub(crate) fn serve(loaded: &Loaded) -> anyhow::Result<End> {
     process::runtime()?.block_on(run(settings))
 }
 
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    // Where connections of the process before still linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 async fn run(settings: &Settings) -> anyhow::Result<End> {
     let providers = wiring::providers(settings)?;
     // A default model was chosen with the configuration wherever there is one.
@@ -58,8 +75,7 @@ async fn run(settings: &Settings) -> anyhow::Result<End> {
     let config = wiring::control(settings, &model, wiring::image(settings)?)?;
     let own = folder(settings);
     fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
-    let listener = TcpListener::bind(settings.server.listen)
-        .await
+    let listener = listen(settings.server.listen)
         .with_context(|| format!("cannot listen on {}: is Belljar up already?", settings.server.listen))?;
     let address = listener
         .local_addr()
