@@ -121,16 +121,16 @@ impl Cached {
 
     /// The most tokens that the input can be.
     pub(crate) fn bound(&self, head: &Head<'_>) -> u64 {
-        self.tokens(|line| line.bound, llm::head_bound(self.model.format, head))
+        self.tokens(|line| line.bound, || llm::head_bound(self.model.format, head))
     }
 
     /// Tokens that the input likely has.
     pub(crate) fn likely(&self, head: &Head<'_>) -> u64 {
-        self.tokens(Line::likely, llm::head_bound(self.model.format, head).div_ceil(3))
+        self.tokens(Line::likely, || llm::head_bound(self.model.format, head).div_ceil(3))
     }
 
-    fn tokens(&self, of: impl Fn(&Line) -> u64, head: u64) -> u64 {
-        let (lines, known) = self.counted.unwrap_or((0, head));
+    fn tokens(&self, of: impl Fn(&Line) -> u64, head: impl FnOnce() -> u64) -> u64 {
+        let (lines, known) = self.counted.unwrap_or_else(|| (0, head()));
         self.lines[lines.min(self.lines.len())..]
             .iter()
             .map(of)
