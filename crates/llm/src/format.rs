@@ -27,10 +27,4 @@ impl Format {
             Self::OpenaiChat => "openai-chat",
         }
     }
-
-    /// The format of that word.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|format| format.as_str() == word)
-    }
 }

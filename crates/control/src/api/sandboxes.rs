@@ -33,14 +33,6 @@ pub struct Health {
     pub runs: usize,
 }
 
-impl Health {
-    /// Whether everything is well.
-    #[must_use]
-    pub const fn is_well(&self) -> bool {
-        self.store.is_none() && self.sandboxes.is_none()
-    }
-}
-
 impl Control {
     /// Every sandbox.
     ///
