@@ -1,5 +1,8 @@
 //! Files in and out of a session's workspace.
 
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use domain::Timestamp;
@@ -94,9 +97,8 @@ async fn save(response: reqwest::Response, place: &Path, mode: u32) -> Result<()
     let mut bytes = response.bytes_stream();
     let part = PathBuf::from(format!("{}.part", place.display()));
     let copied = async {
-        let mut options = tokio::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(mode);
-        let mut file = options.open(&part).await.map_err(ClientError::file("write", &part))?;
+        let file = fresh(&part, mode).map_err(ClientError::file("write", &part))?;
+        let mut file = tokio::fs::File::from_std(file);
         while let Some(piece) = bytes.next().await {
             let piece = piece.map_err(|source| ClientError::Broken {
                 url: url.clone(),
@@ -117,6 +119,17 @@ async fn save(response: reqwest::Response, place: &Path, mode: u32) -> Result<()
         let _ = tokio::fs::remove_file(&part).await;
     }
     copied
+}
+
+/// A file of our own, in the place of whatever has its name: in a folder that others may write it could be a link, or theirs
+/// to read.
+fn fresh(path: &Path, mode: u32) -> io::Result<fs::File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(mode).open(path)
 }
 
 /// Where a fetched file goes.
@@ -144,4 +157,25 @@ pub(super) async fn list(client: &Client, arguments: &FilesArguments, json: bool
         }),
     ];
     lists::table(&answer["files"], &columns, json)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_copy_is_written_into_nobody_elses_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (target, part) = (folder.path().join("target"), folder.path().join("copy.part"));
+        fs::write(&target, "theirs").expect("a file");
+        symlink(&target, &part).expect("a link");
+        let mut file = fresh(&part, 0o600).expect("a fresh file");
+        file.write_all(b"secret").expect("room");
+        assert_eq!(fs::read_to_string(&target).expect("readable"), "theirs");
+        let about = fs::symlink_metadata(&part).expect("it is there");
+        assert!(about.is_file() && about.mode() & 0o777 == 0o600);
+    }
 }
