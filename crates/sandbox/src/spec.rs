@@ -79,10 +79,14 @@ impl Limits {
             )))
         };
         let (least, most) = (Self::LEAST, Self::MOST);
-        let widened = |limits: Self| (u64::from(limits.cpu_millis), u64::from(limits.pids));
-        within("cpu_millis", widened(*self).0, widened(least).0, widened(most).0)?;
+        within(
+            "cpu_millis",
+            self.cpu_millis.into(),
+            least.cpu_millis.into(),
+            most.cpu_millis.into(),
+        )?;
         within("memory_bytes", self.memory_bytes, least.memory_bytes, most.memory_bytes)?;
-        within("pids", widened(*self).1, widened(least).1, widened(most).1)?;
+        within("pids", self.pids.into(), least.pids.into(), most.pids.into())?;
         within("disk_bytes", self.disk_bytes, least.disk_bytes, most.disk_bytes)
     }
 }
