@@ -13,6 +13,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
+use super::control::Pace;
 use super::linked::{LinkError, Linked};
 use super::orders::Orders;
 use super::{LinkHandler, routes};
@@ -35,6 +36,7 @@ pub(super) struct Link {
     pub(super) orders: Arc<Orders>,
     pub(super) tasks: Tasks,
     pub(super) turns: Semaphore,
+    pub(super) pace: Pace,
 }
 
 pub(super) fn serve(
@@ -52,6 +54,7 @@ pub(super) fn serve(
         orders: Arc::new(orders),
         tasks: tasks.clone(),
         turns: Semaphore::new(TURNS),
+        pace: Pace::default(),
     });
     Ok(Linked {
         sandbox,

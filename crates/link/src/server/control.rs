@@ -7,8 +7,8 @@ use bytes::Bytes;
 use causes::with_causes;
 use protocol::{Hello, ToControl};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, WriteHalf};
-use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{info, warn};
 
 use super::accept::Link;
@@ -19,6 +19,24 @@ const ORDERS: usize = 64;
 
 /// How long the other side may take to say who it is.
 const GREETING: Duration = Duration::from_secs(10);
+
+/// How soon one control stream may follow another.
+const PACE: Duration = Duration::from_millis(50);
+
+/// Keeps a runtime that opens one stream after the other from filling the log, and from keeping all who wait for an answer busy.
+#[derive(Debug, Default)]
+pub(super) struct Pace(Mutex<Option<Instant>>);
+
+impl Pace {
+    /// Waits until the next stream may begin.
+    async fn next(&self) {
+        let mut last = self.0.lock().await;
+        if let Some(last) = *last {
+            sleep_until(last + PACE).await;
+        }
+        *last = Some(Instant::now());
+    }
+}
 
 /// Serves one control stream until it ends, or a newer one takes its place.
 pub(super) async fn run(stream: impl AsyncRead + AsyncWrite + Send, link: &Arc<Link>) {
@@ -36,6 +54,7 @@ pub(super) async fn run(stream: impl AsyncRead + AsyncWrite + Send, link: &Arc<L
         warn!(sandbox = %link.sandbox, %error, "the runtime's control stream is refused");
         return;
     }
+    link.pace.next().await;
     let (orders, ordered) = mpsc::channel(ORDERS);
     let number = link.orders.connect(orders);
     info!(sandbox = %link.sandbox, build = hello.build, "the runtime is connected");
@@ -68,4 +87,18 @@ async fn write_lines(mut ordered: mpsc::Receiver<Bytes>, mut write: WriteHalf<im
         }
     }
     "a newer one took its place".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_stream_begins_at_once_and_others_one_by_one() {
+        let (pace, begun) = (Pace::default(), Instant::now());
+        pace.next().await;
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        tokio::join!(pace.next(), pace.next(), pace.next());
+        assert!(begun.elapsed() >= PACE * 3, "{:?}", begun.elapsed());
+    }
 }
