@@ -86,7 +86,10 @@ fn a_script_that_is_missing_or_wrong_is_told_with_the_settings() {
         Model::new("m", settings).unwrap_err()[0].to_string()
     };
     assert!(at(None).contains("needs the file that it plays"));
-    assert!(at(Some("/nowhere/answers.yaml")).starts_with("models.m.script: cannot read the script /nowhere/answers.yaml: "));
+    assert!(
+        at(Some("/nowhere/answers.yaml"))
+            .starts_with("models.m.script: cannot read the script /nowhere/answers.yaml: ")
+    );
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"steps:\n- text: a\n- txt: b\n").unwrap();
     let said = at(file.path().to_str());
