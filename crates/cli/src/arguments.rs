@@ -172,7 +172,7 @@ pub enum SandboxCommand {
     /// Remove one. Its session goes on in another; its files stay.
     Rm {
         /// The sandbox's id.
-        sandbox: String,
+        sandbox: domain::SandboxId,
     },
 }
 

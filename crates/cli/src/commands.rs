@@ -63,7 +63,7 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
         ClientCommand::Models => lists::models(client, json).await?,
         ClientCommand::Sandbox(SandboxCommand::List) => lists::sandboxes(client, json).await?,
         ClientCommand::Sandbox(SandboxCommand::Rm { sandbox }) => {
-            let request = client.request(reqwest::Method::DELETE, &format!("/sandboxes/{}", encoded(&sandbox)));
+            let request = client.request(reqwest::Method::DELETE, &format!("/sandboxes/{sandbox}"));
             let answer: Value = client.json(request).await?;
             say(json, &answer, "removed")?;
         }

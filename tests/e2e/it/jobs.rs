@@ -216,7 +216,7 @@ fn mistakes_are_answered_in_words_and_by_exit_code() {
             1,
             "no-such-model",
         ),
-        (&["run", "--session", "x", "hello"], 4, "budget"),
+        (&["run", "--session", "x", "hello"], 4, "cap"),
         (&["show", "no-such-session"], 1, "no-such-session"),
         (&["run", "--nonsense"], 2, "--nonsense"),
         (&["get", "no-such-session", "x"], 1, "no-such-session"),

@@ -41,6 +41,9 @@ pub(super) async fn run(client: &Client, arguments: RunArguments, json: bool) ->
         None | Some("-") => from_stdin()?,
         Some(text) => text.to_owned(),
     };
+    if text.trim().is_empty() {
+        return Err(ClientError::Usage("the prompt is empty: say what is to be done".into()));
+    }
     let session = open(client, arguments.session.as_deref()).await?;
     for file in &arguments.file {
         files::upload(client, &session, file, None).await?;
