@@ -105,7 +105,7 @@ impl Room {
         let ours = Measure::times("S1", "create cold → the runtime answers", &ours);
         Ok(vec![
             ours.beside("docker run", theirs)
-                .at_most(60.0_f64.min(theirs / 5.0), Some(150.0)),
+                .at_most(60.0_f64.min((theirs / 5.0).floor()), Some(150.0)),
             Measure::times("S1", "  bwrap, the same files", &bubblewrap),
         ])
     }
