@@ -176,19 +176,17 @@ async fn threat_114_a_second_name_of_a_file_elsewhere_is_replaced_and_not_writte
 #[test]
 fn threat_114_what_is_swapped_after_a_look_is_not_reached() {
     let bench = Bench::new();
-    bench.put("real/file", "mine\n");
-    bench.put("other", "other\n");
+    bench.put("way/file", "mine\n");
+    bench.put("file", "mine\n");
     let stop = AtomicBool::new(false);
     let (workspace, outside) = (bench.at(""), bench.outside(""));
+    let (way, link) = (workspace.join("way"), workspace.join("link"));
+    let (file, file_link) = (workspace.join("file"), workspace.join("file-link"));
+    symlink(&outside, &link).unwrap();
+    symlink(outside.join("secret"), &file_link).unwrap();
     std::thread::scope(|scope| {
         // The folder on the way, and the file itself, are links out of the workspace half of the time.
         let swapping = scope.spawn(|| {
-            let (way, link) = (workspace.join("way"), workspace.join("link"));
-            let (file, file_link) = (workspace.join("file"), workspace.join("file-link"));
-            std::fs::rename(workspace.join("real"), &way).unwrap();
-            symlink(&outside, &link).unwrap();
-            symlink(outside.join("secret"), &file_link).unwrap();
-            std::fs::write(&file, "mine\n").unwrap();
             let mut rounds = 0_u64;
             while !stop.load(Ordering::Relaxed) {
                 let exchange = rustix::fs::RenameFlags::EXCHANGE;
