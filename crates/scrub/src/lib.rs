@@ -1,0 +1,193 @@
+//! What was injected into a request does not come back in its answer.
+//!
+//! A [`Scrub`] knows every usual spelling of some secrets: as it is, base64 (both alphabets, at any alignment, so inside
+//! `user:password` too), hexadecimal, percent-encoded, escaped for JSON or HTML. Each occurrence is masked with as many `*`
+//! as it has bytes, so lengths that were announced stay true. A [`Stream`] does it to a body in pieces, and finds what lies
+//! across their borders; it holds back only what may yet become an occurrence, never more than the longest spelling.
+//!
+//! What an upstream transforms in its own way (reverses, encrypts, spells letter by letter) is not found.
+
+mod spelling;
+mod stream;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use aho_corasick::packed;
+use aho_corasick::{AhoCorasick, MatchKind};
+use bytes::{Bytes, BytesMut};
+use secret::Secret;
+
+pub use stream::Stream;
+
+/// What stands where a secret stood, once for each of its bytes.
+const MASK: u8 = b'*';
+
+/// Finds and masks secrets. Clones share it.
+#[derive(Clone)]
+pub struct Scrub(Option<Arc<Spellings>>);
+
+struct Spellings {
+    list: Vec<Vec<u8>>,
+    longest: usize,
+    begins: [bool; 256],
+    search: Search,
+}
+
+/// The first is cheap to build, which is done for each request, but not for every machine or many spellings.
+enum Search {
+    Packed(packed::Searcher),
+    Automaton(AhoCorasick),
+}
+
+/// From where to where an occurrence reaches.
+struct Occurrence {
+    start: usize,
+    end: usize,
+}
+
+impl Scrub {
+    /// Looks for these secrets. Spellings of less than four bytes are left alone: they would be found everywhere.
+    #[must_use]
+    pub fn of<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+        let mut list = Vec::new();
+        for secret in secrets {
+            spelling::of(secret.expose().as_bytes(), &mut list);
+        }
+        list.sort_unstable();
+        list.dedup();
+        Self(Spellings::new(list).map(Arc::new))
+    }
+
+    /// Looks for nothing.
+    #[must_use]
+    pub const fn nothing() -> Self {
+        Self(None)
+    }
+
+    /// Whether there is nothing to look for, so that a body may pass as it is.
+    #[must_use]
+    pub const fn is_nothing(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Masks what is in a whole text. Nothing is copied where nothing is found.
+    #[must_use]
+    pub fn clean(&self, whole: Bytes) -> Bytes {
+        let mut stream = self.stream();
+        let clean = stream.push(whole);
+        let rest = stream.finish();
+        if rest.is_empty() {
+            return clean;
+        }
+        let mut joined = BytesMut::with_capacity(clean.len() + rest.len());
+        joined.extend_from_slice(&clean);
+        joined.extend_from_slice(&rest);
+        joined.freeze()
+    }
+
+    /// Masks what is in a header's value or another short text. Nothing is copied where nothing is found.
+    #[must_use]
+    pub fn clean_slice<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
+        match &self.0 {
+            Some(spellings) if spellings.find(text, 0).is_some() => {
+                Cow::Owned(self.clean(Bytes::copy_from_slice(text)).to_vec())
+            }
+            _ => Cow::Borrowed(text),
+        }
+    }
+
+    /// Begins a body that comes in pieces.
+    #[must_use]
+    pub fn stream(&self) -> Stream {
+        Stream::new(self.0.clone())
+    }
+}
+
+impl Spellings {
+    fn new(list: Vec<Vec<u8>>) -> Option<Self> {
+        let longest = list.iter().map(Vec::len).max()?;
+        let mut begins = [false; 256];
+        for spelling in &list {
+            begins[usize::from(spelling[0])] = true;
+        }
+        let packed = packed::Config::new()
+            .match_kind(packed::MatchKind::LeftmostLongest)
+            .builder()
+            .extend(&list)
+            .build();
+        let search = match packed {
+            Some(searcher) => Search::Packed(searcher),
+            None => Search::Automaton(
+                AhoCorasick::builder()
+                    .match_kind(MatchKind::LeftmostLongest)
+                    .build(&list)
+                    .ok()?,
+            ),
+        };
+        Some(Self {
+            list,
+            longest,
+            begins,
+            search,
+        })
+    }
+
+    /// The first occurrence at or after `from`, the longest of those that begin there.
+    fn find(&self, text: &[u8], from: usize) -> Option<Occurrence> {
+        match &self.search {
+            Search::Packed(searcher) => {
+                searcher
+                    .find_in(text, aho_corasick::Span::from(from..text.len()))
+                    .map(|found| Occurrence {
+                        start: found.start(),
+                        end: found.end(),
+                    })
+            }
+            Search::Automaton(automaton) => automaton
+                .find(aho_corasick::Input::new(text).range(from..))
+                .map(|found| Occurrence {
+                    start: found.start(),
+                    end: found.end(),
+                }),
+        }
+    }
+
+    /// The first place at or after `from` where a spelling begins that the text breaks off; the text's end if none does.
+    fn open(&self, text: &[u8], from: usize) -> usize {
+        let tail = from.max((text.len() + 1).saturating_sub(self.longest));
+        (tail..text.len())
+            .find(|&place| {
+                let rest = &text[place..];
+                self.begins[usize::from(rest[0])]
+                    && self
+                        .list
+                        .iter()
+                        .any(|spelling| spelling.len() > rest.len() && spelling.starts_with(rest))
+            })
+            .unwrap_or(text.len())
+    }
+}
+
+impl fmt::Debug for Scrub {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spellings = self.0.as_ref().map_or(0, |spellings| spellings.list.len());
+        formatter
+            .debug_struct("Scrub")
+            .field("spellings", &spellings)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Spellings {
+    fn drop(&mut self) {
+        for spelling in &mut self.list {
+            spelling.fill(0);
+        }
+        std::hint::black_box(&self.list);
+    }
+}
+
+#[cfg(test)]
+mod tests;

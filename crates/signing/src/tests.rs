@@ -1,0 +1,117 @@
+use super::*;
+
+/// The time, keys and scope that the signature's published examples use.
+const TIME: i64 = 1_440_938_160;
+const SECRET: &str = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY";
+
+fn signature(method: &Method, path: &str, query: Option<&str>, headers: &HeaderMap, service: &str) -> String {
+    let secret_key = Secret::new(SECRET);
+    let keys = Keys {
+        access_key: "AKIDEXAMPLE",
+        secret_key: &secret_key,
+        session_token: None,
+    };
+    let scope = Scope {
+        region: "us-east-1",
+        service,
+    };
+    let request = Request {
+        method,
+        host: "example.amazonaws.com",
+        path,
+        query,
+        headers,
+        payload: &payload_hash(b""),
+    };
+    let set = sign(&request, &keys, scope, TIME).unwrap();
+    let (_, authorization) = set.iter().find(|(name, _)| *name == header::AUTHORIZATION).unwrap();
+    assert!(authorization.is_sensitive());
+    authorization.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_plain_request_is_signed_as_published() {
+    assert_eq!(
+        signature(&Method::GET, "/", None, &HeaderMap::new(), "service"),
+        "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, \
+         SignedHeaders=host;x-amz-date, \
+         Signature=5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31"
+    );
+}
+
+#[test]
+fn a_query_is_sorted_as_published() {
+    let signed = signature(
+        &Method::GET,
+        "/",
+        Some("Param2=value2&Param1=value1"),
+        &HeaderMap::new(),
+        "service",
+    );
+    assert!(
+        signed.ends_with("Signature=b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500"),
+        "{signed}"
+    );
+}
+
+#[test]
+fn a_path_is_written_as_each_service_expects() {
+    let written = |path: &str, service| {
+        let headers = HeaderMap::new();
+        let request = Request {
+            method: &Method::GET,
+            host: "h",
+            path,
+            query: None,
+            headers: &headers,
+            payload: UNSIGNED,
+        };
+        let (_, text) = canonical::request(&request, &headers, service).unwrap();
+        text.lines().nth(1).unwrap().to_owned()
+    };
+    assert_eq!(written("/a%20b//c/../d", "s3"), "/a%20b//c/../d");
+    assert_eq!(written("/a%20b//c/../d/", "lambda"), "/a%2520b/d/");
+    assert_eq!(written("", "s3"), "/");
+}
+
+#[test]
+fn what_stands_in_the_place_of_signed_headers_is_not_signed() {
+    let mut headers = HeaderMap::new();
+    headers.insert(SECURITY_TOKEN, HeaderValue::from_static("credential-brokered"));
+    headers.insert(DATE, HeaderValue::from_static("19700101T000000Z"));
+    headers.insert(header::HOST, HeaderValue::from_static("elsewhere"));
+    assert_eq!(
+        signature(&Method::GET, "/", None, &headers, "service"),
+        signature(&Method::GET, "/", None, &HeaderMap::new(), "service")
+    );
+}
+
+#[test]
+fn s3_is_shown_the_hash_and_temporary_keys_their_token() {
+    let secret_key = Secret::new(SECRET);
+    let token = Secret::new("temporary");
+    let keys = Keys {
+        access_key: "AKIDEXAMPLE",
+        secret_key: &secret_key,
+        session_token: Some(&token),
+    };
+    let scope = Scope {
+        region: "eu-central-1",
+        service: "s3",
+    };
+    let headers = HeaderMap::new();
+    let request = Request {
+        method: &Method::PUT,
+        host: "bucket.s3.amazonaws.com",
+        path: "/key",
+        query: None,
+        headers: &headers,
+        payload: UNSIGNED,
+    };
+    let set: HeaderMap = sign(&request, &keys, scope, TIME).unwrap().into_iter().collect();
+    assert_eq!(set[CONTENT_HASH], UNSIGNED);
+    assert_eq!(set[SECURITY_TOKEN], "temporary");
+    let authorization = set[header::AUTHORIZATION].to_str().unwrap();
+    assert!(authorization.contains("SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-security-token,"));
+    assert!(!format!("{set:?}").contains("temporary"));
+}
