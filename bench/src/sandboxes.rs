@@ -1,6 +1,5 @@
 //! S: sandboxes, through the host agent as the control plane sees them, beside container engines.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use async_trait::async_trait;
 use domain::{ResultPart, RunLimits, SandboxId, SessionId, ToolCall, ToolCallId};
 use host::HostClient;
 use lifecycle::Tasks;
-use link::server::{Connection, LinkHandler, Linked};
+use link::server::{Connection, LinkHandler, Linked, Outfit};
 use protocol::{Refusal, RefusalCode, ToControl, TurnReply, TurnRequest};
 use sandbox::{Limits, SandboxProvider, SandboxSpec};
 use secret::Secret;
@@ -188,7 +187,7 @@ impl Room {
         let answered = timeout(Duration::from_secs(30), linked.connected()).await;
         answered.context("the runtime did not connect")?;
         linked
-            .claim(spec.session, &Secret::new("bench"), BTreeMap::new())
+            .claim(spec.session, &Secret::new("bench"), Outfit::default())
             .await?;
         Ok(Tenant {
             id: spec.id,

@@ -1,6 +1,5 @@
 //! How fast the runtime is there, by itself: in a jail that stands ready, so that only its own start is timed.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Stdio};
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use domain::{SandboxId, SessionId};
 use lifecycle::Tasks;
+use link::server::Outfit;
 use secret::Secret;
 use tokio::time::timeout;
 
@@ -73,7 +73,7 @@ async fn start_once(programs: &Programs) -> anyhow::Result<Duration> {
     let ready = async {
         linked.connected().await;
         linked
-            .claim(SessionId::new(), &Secret::new("bench"), BTreeMap::new())
+            .claim(SessionId::new(), &Secret::new("bench"), Outfit::default())
             .await
     };
     timeout(Duration::from_secs(30), ready)

@@ -14,7 +14,7 @@ use agent::{LoopEnd, run_loop};
 use anyhow::{Context, bail};
 use cli::Screen;
 use domain::{Epoch, RunId};
-use protocol::Start;
+use protocol::{Grants, Start};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::arguments::DevArguments;
@@ -63,6 +63,7 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
             turn: 1,
             tools,
             limits,
+            grants: Grants::default(),
         };
         let cancel = async {
             tokio::select! {

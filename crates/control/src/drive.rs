@@ -207,6 +207,7 @@ impl Control {
             turn: active.next_turn(),
             tools: self.0.config.tools.iter().map(|tool| tool.name.clone()).collect(),
             limits: active.limits,
+            grants: protocol::Grants::default(),
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use causes::with_causes;
 use domain::{SandboxId, SessionId};
-use link::server::{LinkError, Linked};
+use link::server::{LinkError, Linked, Outfit};
 use sandbox::{ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus};
 use store::{Asker, StoreError};
 use tokio::time::{Instant, sleep};
@@ -327,9 +327,12 @@ impl Control {
             .issue_session_token(Asker::System, live.session, self.0.config.token_life)
             .await
             .map_err(HousingError::Store)?;
-        let environment = self.0.config.environment.clone();
+        let outfit = Outfit {
+            environment: self.0.config.environment.clone(),
+            authorities: String::new(),
+        };
         linked
-            .claim(live.session, &token.secret, environment)
+            .claim(live.session, &token.secret, outfit)
             .await
             .map_err(HousingError::Link)?;
         Ok(tokens::Current::new(&token, self.0.config.token_life, generation))

@@ -8,6 +8,7 @@
 //! | `POST /v1/control`, upgraded | a `Hello` each way, then lines of JSON | until one side closes |
 //! | `POST /v1/turns` | `TurnRequest` | `TurnReply` |
 //! | `POST /v1/names` | `NameRequest` | 204 |
+//! | `POST /v1/services` | `ServiceRequest` | the bytes of a result, or a `ServiceError` |
 //! | `CONNECT host:port` | | the connection |
 //! | `GET /v1/files/N` | | bytes to be written to a file |
 //! | `PUT /v1/files/N` | bytes of a file that was asked for | 204 |

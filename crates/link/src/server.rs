@@ -3,13 +3,16 @@
 //! [`serve`] takes the sandbox's listening socket and gives back a [`Linked`], through which orders go in; what comes out
 //! goes to the [`LinkHandler`]. A sandbox is hostile: each has its own caps, so that the worst it can do is to shut itself out.
 
+use std::fmt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use domain::SandboxId;
+use futures::stream::BoxStream;
 use lifecycle::Tasks;
-use protocol::{Refusal, ToControl, TurnReply, TurnRequest};
+use protocol::{Refusal, ServiceFailure, ServiceRequest, ToControl, TurnReply, TurnRequest};
 use secret::Secret;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -21,7 +24,7 @@ mod orders;
 mod routes;
 
 pub use files::FileReader;
-pub use linked::{FileSource, LinkError, Linked};
+pub use linked::{FileSource, LinkError, Linked, Outfit};
 
 /// What the control plane does with what comes out of a sandbox. `sandbox` is known from the link itself, whatever was said
 /// over it; `token` is what was shown, not yet checked. A runtime that hangs up drops the future of what it asked for.
@@ -42,9 +45,43 @@ pub trait LinkHandler: Send + Sync + 'static {
     /// A name that somebody inside asked for. `Ok` lets them have a synthetic address; nothing is resolved.
     async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal>;
 
+    /// A call of a service that somebody inside made. The body of the answer is read as fast as they read it; dropping it
+    /// means that nobody wants the rest.
+    async fn service(
+        &self,
+        sandbox: SandboxId,
+        token: &Secret,
+        request: ServiceRequest,
+    ) -> Result<ServiceAnswer, ServiceFailure> {
+        let _ = (sandbox, token);
+        let ServiceRequest { service, method, .. } = request;
+        let words = format!("there is no {service}.{method}: this installation has no services");
+        Err(ServiceFailure::new(404, "unknown_service", words))
+    }
+
     /// What the runtime said of itself: progress, the end of a loop, replaced hands. Answers that a call of [`Linked`]
     /// waits for do not come here. The next line is read when this returns: it must not wait for an answer of the same link.
     async fn event(&self, sandbox: SandboxId, event: ToControl);
+}
+
+/// The result of a service's method, as its bytes come.
+pub struct ServiceAnswer {
+    /// What the bytes are: `application/json`, mostly.
+    pub media_type: String,
+    /// How many they are, where that is known.
+    pub length: Option<u64>,
+    /// The bytes. An error breaks the answer off, and whoever asked is told that it is not whole.
+    pub body: BoxStream<'static, std::io::Result<Bytes>>,
+}
+
+impl fmt::Debug for ServiceAnswer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("ServiceAnswer")
+            .field("media_type", &self.media_type)
+            .field("length", &self.length)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The far side of a connection that somebody inside opened.

@@ -6,6 +6,8 @@ use domain::{Epoch, RunId, RunLimits, SessionId, ToolCall, ToolCallId, ToolResul
 use secret::Secret;
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::Grants;
+
 /// What the control plane says to a runtime.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -17,8 +19,12 @@ pub enum ToRuntime {
         /// What the runtime shows with each request; never leaves PID 1.
         #[serde(serialize_with = "expose")]
         token: Secret,
-        /// Environment of the user's processes; holds no secret.
+        /// Environment of the user's processes; holds no secret, but [`PLACEHOLDER`](crate::PLACEHOLDER)s.
         environment: BTreeMap<String, String>,
+        /// Certificates (PEM) of the authorities that the user's programs are to trust beside those of the image: the
+        /// installation's own. A claim that is repeated replaces them.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        authorities: String,
     },
     /// A newer token; the one before is good for half a minute more.
     Token {
@@ -28,6 +34,14 @@ pub enum ToRuntime {
     },
     /// Runs the loop here. Answered by `loop_ended`.
     Start(Start),
+    /// A run whose loop is in the control plane has begun, or ended. Since protocol 2.
+    Prepare {
+        /// It has begun.
+        on: bool,
+        /// What it may use.
+        #[serde(default)]
+        grants: Grants,
+    },
     /// Uses a tool for a loop that runs in the control plane. Answered by `result`.
     Call {
         /// The call.
@@ -63,6 +77,9 @@ pub struct Start {
     pub tools: Vec<String>,
     /// What it may use up.
     pub limits: RunLimits,
+    /// What it may use beside its tools.
+    #[serde(default)]
+    pub grants: Grants,
 }
 
 /// Tokens travel here and nowhere else, so the type that does not serialize is told to, here and nowhere else.

@@ -3,15 +3,21 @@
 //! Wire types and versions only: no IO. The link is HTTP/1.1 on a unix socket. `POST /v1/control` is upgraded to the
 //! control stream: a [`Hello`] from each side, then one JSON value a line, [`ToRuntime`] one way and [`ToControl`] the
 //! other. `POST /v1/turns` is a [`TurnRequest`], answered by a [`TurnReply`] or a [`Refusal`]. `CONNECT name:port` is a
-//! connection that somebody inside opened; `POST /v1/names` a [`NameRequest`]. `GET` and `PUT /v1/files/N` carry
+//! connection that somebody inside opened; `POST /v1/names` a [`NameRequest`]; `POST /v1/services` a [`ServiceRequest`],
+//! answered by the bytes of a result or by a [`ServiceError`]. `GET` and `PUT /v1/files/N` carry
 //! the bytes of a file that the control plane asked for on the control stream.
 
 mod control;
 mod hands;
+mod service;
 mod turn;
 mod version;
 
 pub use control::{FileEntry, FileKind, Start, ToControl, ToRuntime, Transfer};
 pub use hands::{FileRequest, FromHands, ToHands};
-pub use turn::{NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
+pub use service::{Grants, ServiceError, ServiceFailure, ServiceGrant, ServiceRequest};
+pub use turn::{Denial, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 pub use version::{Hello, PROTOCOL, VersionError};
+
+/// What stands in the environment of a user's process where others have a key: the egress broker puts the real one in.
+pub const PLACEHOLDER: &str = "credential-brokered";

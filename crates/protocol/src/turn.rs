@@ -80,6 +80,22 @@ pub struct Refusal {
     pub code: RefusalCode,
     /// For people.
     pub message: String,
+    /// More of a denial, where the policy said no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub denial: Option<Denial>,
+}
+
+/// What a policy says beside its no.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Denial {
+    /// For programs: why, in a word.
+    pub reason: String,
+    /// The rule that decided; none where it was the lack of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// What to do about it: how to ask for access.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
 }
 
 impl Refusal {
@@ -89,6 +105,16 @@ impl Refusal {
         Self {
             code,
             message: message.into(),
+            denial: None,
+        }
+    }
+
+    /// The policy says no.
+    #[must_use]
+    pub fn denied(message: impl Into<String>, denial: Denial) -> Self {
+        Self {
+            denial: Some(denial),
+            ..Self::new(RefusalCode::Denied, message)
         }
     }
 }

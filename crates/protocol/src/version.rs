@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The protocol that this build speaks; it also understands the one before.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// The first line of each side.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -35,6 +35,15 @@ impl Hello {
         }
     }
 
+    /// What this build says to a side that said this: an older one is answered in what it understands.
+    #[must_use]
+    pub fn answering(other: &Self) -> Self {
+        Self {
+            protocol: PROTOCOL.min(other.protocol),
+            ..Self::ours()
+        }
+    }
+
     /// Whether this build understands a side that said this.
     ///
     /// # Errors
@@ -56,15 +65,15 @@ mod tests {
 
     #[test]
     fn the_protocol_before_is_understood_and_no_other() {
-        let speaks = |protocol| {
-            Hello {
-                protocol,
-                build: "x".into(),
-            }
-            .check()
-            .is_ok()
+        let hello = |protocol| Hello {
+            protocol,
+            build: "x".into(),
         };
+        let speaks = |protocol| hello(protocol).check().is_ok();
         assert!(speaks(PROTOCOL) && speaks(PROTOCOL - 1));
         assert!(!speaks(PROTOCOL + 1));
+        let answered = |protocol| Hello::answering(&hello(protocol)).protocol;
+        assert_eq!(answered(PROTOCOL - 1), PROTOCOL - 1);
+        assert_eq!(answered(PROTOCOL + 1), PROTOCOL);
     }
 }

@@ -92,6 +92,7 @@ impl Orders {
                 session,
                 token,
                 environment,
+                ..
             } => {
                 if self.session.is_some_and(|mine| mine != session) {
                     let failure = Some("this sandbox belongs to another session".to_owned());
@@ -104,6 +105,7 @@ impl Orders {
                 self.outbox.say(ToControl::Claimed { failure: None }).await;
             }
             ToRuntime::Token { token } => self.client.set_token(token),
+            ToRuntime::Prepare { on, .. } => self.hands.prepare(on),
             ToRuntime::Start(start) => self.work.start(start).await,
             ToRuntime::Call { call, limits } => {
                 let (hands, outbox) = (Arc::clone(&self.hands), self.outbox.clone());

@@ -1,9 +1,8 @@
 //! Claims, loops, and control planes that come and go.
 
-use std::collections::BTreeMap;
-
 use domain::{Epoch, RunId, SessionId};
-use protocol::{Start, ToControl};
+use link::server::Outfit;
+use protocol::{Grants, Start, ToControl};
 use secret::Secret;
 use serde_json::json;
 
@@ -17,6 +16,7 @@ fn start(steps: u32) -> Start {
         turn: 1,
         tools: ["read", "write", "exec"].map(Into::into).into(),
         limits: domain::RunLimits { steps, ..limits() },
+        grants: Grants::default(),
     }
 }
 
@@ -70,7 +70,7 @@ async fn a_refused_turn_ends_the_loop_and_says_why() {
 async fn a_sandbox_never_changes_its_session() {
     let mut jail = Jail::claimed().await;
     let token = Secret::new(TOKEN);
-    let stranger = jail.linked.claim(SessionId::new(), &token, BTreeMap::new());
+    let stranger = jail.linked.claim(SessionId::new(), &token, Outfit::default());
     let error = testkit::within("the claim", stranger).await.unwrap_err();
     assert!(error.to_string().contains("belongs to another session"), "{error}");
     jail.claim().await;

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 use domain::{RunLimits, SandboxId, SessionId, ToolCall, ToolCallId, ToolResult};
 use lifecycle::Tasks;
-use link::server::{LinkHandler, Linked};
-use protocol::{ToControl, TurnReply};
+use link::server::{LinkHandler, Linked, Outfit};
+use protocol::{PLACEHOLDER, ToControl, TurnReply};
 use secret::Secret;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -130,9 +130,12 @@ impl Jail {
     }
 
     pub(crate) async fn claim(&self) {
-        let environment = BTreeMap::from([("API_KEY".to_owned(), "credential-brokered".to_owned())]);
+        let outfit = Outfit {
+            environment: BTreeMap::from([("API_KEY".to_owned(), PLACEHOLDER.to_owned())]),
+            authorities: String::new(),
+        };
         let token = Secret::new(TOKEN);
-        let claim = self.linked.claim(self.session, &token, environment);
+        let claim = self.linked.claim(self.session, &token, outfit);
         testkit::within("the claim", claim).await.unwrap();
     }
 

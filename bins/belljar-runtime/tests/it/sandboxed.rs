@@ -1,7 +1,6 @@
 //! The runtime where it belongs: in a sandbox of the real provider, with its user namespace, its system call list, its
 //! hidden processes and its own network.
 
-use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use domain::{SandboxId, SessionId};
 use lifecycle::Tasks;
-use link::server::{LinkHandler, Linked};
+use link::server::{LinkHandler, Linked, Outfit};
 use protocol::ToControl;
 use sandbox::{Limits, SandboxProvider, SandboxSpec};
 use sandbox_oci::{Config, OciProvider};
@@ -67,7 +66,7 @@ impl Sandboxed {
         let linked = link::server::serve(listener, spec.id, status.root_uid, erased, &handler.tasks).unwrap();
         testkit::within("the runtime", linked.connected()).await;
         let token = Secret::new(TOKEN);
-        let claim = linked.claim(spec.session, &token, BTreeMap::new());
+        let claim = linked.claim(spec.session, &token, Outfit::default());
         testkit::within("the claim", claim).await.unwrap();
         Self {
             linked,

@@ -7,7 +7,7 @@ use std::task::Poll;
 use domain::{Epoch, MessageId, ResultPart, RunId, RunLimits, ToolCallId};
 use futures::executor::block_on;
 use futures::future::poll_fn;
-use protocol::{Refusal, RefusalCode};
+use protocol::{Grants, Refusal, RefusalCode};
 use serde_json::json;
 
 use super::*;
@@ -95,6 +95,7 @@ fn start(limits: RunLimits) -> Start {
         turn: 1,
         tools: vec!["read".into(), "exec".into()],
         limits,
+        grants: Grants::default(),
     }
 }
 

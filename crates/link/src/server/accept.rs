@@ -29,6 +29,9 @@ const HEAD_BYTES: usize = 16 << 10;
 /// Turns, with their large bodies, that one sandbox may have at once: one, and its repeat.
 const TURNS: usize = 2;
 
+/// Calls of services that one sandbox may have under way at once; further ones wait.
+const SERVICES: usize = 32;
+
 /// What the tasks of one link share.
 pub(super) struct Link {
     pub(super) sandbox: SandboxId,
@@ -36,6 +39,7 @@ pub(super) struct Link {
     pub(super) orders: Arc<Orders>,
     pub(super) tasks: Tasks,
     pub(super) turns: Semaphore,
+    pub(super) services: Arc<Semaphore>,
     pub(super) pace: Pace,
 }
 
@@ -54,6 +58,7 @@ pub(super) fn serve(
         orders: Arc::new(orders),
         tasks: tasks.clone(),
         turns: Semaphore::new(TURNS),
+        services: Arc::new(Semaphore::new(SERVICES)),
         pace: Pace::default(),
     });
     Ok(Linked {

@@ -43,8 +43,9 @@ pub(super) async fn run(stream: impl AsyncRead + AsyncWrite + Send, link: &Arc<L
     let (read, mut write) = tokio::io::split(stream);
     let mut lines = LineReader::new(read);
     let greeting = async {
-        write.write_all(&lines::encode(&Hello::ours())).await.ok()?;
-        lines.next::<Hello>(lines::GREETING).await.ok()?
+        let hello = lines.next::<Hello>(lines::GREETING).await.ok()??;
+        write.write_all(&lines::encode(&Hello::answering(&hello))).await.ok()?;
+        Some(hello)
     };
     let Ok(Some(hello)) = timeout(GREETING, greeting).await else {
         warn!(sandbox = %link.sandbox, "the runtime opened a control stream and did not say what it speaks");
@@ -56,7 +57,7 @@ pub(super) async fn run(stream: impl AsyncRead + AsyncWrite + Send, link: &Arc<L
     }
     link.pace.next().await;
     let (orders, ordered) = mpsc::channel(ORDERS);
-    let number = link.orders.connect(orders);
+    let number = link.orders.connect(orders, hello.protocol);
     info!(sandbox = %link.sandbox, build = hello.build, "the runtime is connected");
     let reason = tokio::select! {
         reason = read_lines(lines, link) => reason,

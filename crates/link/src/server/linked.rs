@@ -10,7 +10,7 @@ use bytes::Bytes;
 use domain::{RunLimits, SandboxId, SessionId, ToolCall, ToolResult};
 use futures::stream::BoxStream;
 use lifecycle::Stop;
-use protocol::{FileEntry, Start, ToControl, ToRuntime, Transfer};
+use protocol::{FileEntry, Grants, Start, ToControl, ToRuntime, Transfer};
 use secret::Secret;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -71,6 +71,15 @@ pub enum LinkError {
     },
 }
 
+/// What a session gives to the user's processes of its sandbox.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Outfit {
+    /// Their environment; holds no secret.
+    pub environment: BTreeMap<String, String>,
+    /// Certificates (PEM) of the authorities that they are to trust beside those of the image.
+    pub authorities: String,
+}
+
 /// A served link. Clones are the same link.
 #[derive(Clone)]
 pub struct Linked {
@@ -118,21 +127,17 @@ impl Linked {
         self.wait(false).await;
     }
 
-    /// Gives the sandbox to a session. Safe to repeat for the same session, with a newer token too; a sandbox that belongs to
-    /// another session refuses.
+    /// Gives the sandbox to a session. Safe to repeat for the same session, with a newer token or other authorities too; a
+    /// sandbox that belongs to another session refuses.
     ///
     /// # Errors
     /// [`LinkError`]; `Failed` where the sandbox belongs to another session.
-    pub async fn claim(
-        &self,
-        session: SessionId,
-        token: &Secret,
-        environment: BTreeMap<String, String>,
-    ) -> Result<(), LinkError> {
+    pub async fn claim(&self, session: SessionId, token: &Secret, outfit: Outfit) -> Result<(), LinkError> {
         let order = ToRuntime::Claim {
             session,
             token: token.clone(),
-            environment,
+            environment: outfit.environment,
+            authorities: outfit.authorities,
         };
         match self.ask("claim", Await::Claimed, &order, PROMPT).await? {
             Answer::Line(ToControl::Claimed { failure: Some(reason) }) => Err(self.failed("claim", reason)),
@@ -155,6 +160,18 @@ impl Linked {
     /// [`LinkError::Lost`].
     pub async fn start(&self, start: Start) -> Result<(), LinkError> {
         self.send("start", &ToRuntime::Start(start)).await
+    }
+
+    /// Says that a run whose loop is not in the sandbox has begun, with what it may use, or has ended. A runtime that is too
+    /// old to know of it does without.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`].
+    pub async fn prepare(&self, on: bool, grants: Grants) -> Result<(), LinkError> {
+        match self.orders.protocol() {
+            Some(1) => Ok(()),
+            _ => self.send("prepare", &ToRuntime::Prepare { on, grants }).await,
+        }
     }
 
     /// Uses a tool, and waits for its result; progress comes to [`super::LinkHandler::event`].

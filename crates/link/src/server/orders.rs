@@ -44,10 +44,17 @@ struct Waiting {
     sends: bool,
 }
 
+struct Stream {
+    number: u64,
+    /// What the runtime at its end speaks.
+    protocol: u32,
+    orders: mpsc::Sender<Bytes>,
+}
+
 #[derive(Default)]
 struct State {
-    /// The control stream, and its number: a newer stream takes the place of an older.
-    stream: Option<(u64, mpsc::Sender<Bytes>)>,
+    /// The control stream: a newer one takes the place of an older.
+    stream: Option<Stream>,
     waiting: HashMap<Key, Waiting>,
 }
 
@@ -73,11 +80,15 @@ impl Orders {
     }
 
     /// Makes this the stream that orders go on. What waits for an answer on an older one waits in vain, and is told so.
-    pub(super) fn connect(&self, stream: mpsc::Sender<Bytes>) -> u64 {
+    pub(super) fn connect(&self, orders: mpsc::Sender<Bytes>, protocol: u32) -> u64 {
         let number = self.next_request();
         let mut state = self.state();
         state.waiting.clear();
-        state.stream = Some((number, stream));
+        state.stream = Some(Stream {
+            number,
+            protocol,
+            orders,
+        });
         self.connected.send_replace(true);
         number
     }
@@ -85,7 +96,7 @@ impl Orders {
     /// The stream of that number has ended.
     pub(super) fn disconnect(&self, number: u64) {
         let mut state = self.state();
-        if state.stream.as_ref().is_some_and(|(current, _)| *current == number) {
+        if state.stream.as_ref().is_some_and(|stream| stream.number == number) {
             state.waiting.clear();
             state.stream = None;
             self.connected.send_replace(false);
@@ -99,9 +110,14 @@ impl Orders {
         self.connected.send_replace(false);
     }
 
+    /// The protocol of the runtime that is connected; none where none is.
+    pub(super) fn protocol(&self) -> Option<u32> {
+        self.state().stream.as_ref().map(|stream| stream.protocol)
+    }
+
     /// False: there is no stream, or it ended.
     pub(super) async fn send(&self, order: &ToRuntime) -> bool {
-        let Some(stream) = self.state().stream.as_ref().map(|(_, stream)| stream.clone()) else {
+        let Some(stream) = self.state().stream.as_ref().map(|stream| stream.orders.clone()) else {
             return false;
         };
         stream.send(lines::encode(order)).await.is_ok()

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::TryStreamExt;
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, UPGRADE};
-use http::{Method, Request, Response, StatusCode};
+use futures::{StreamExt, TryStreamExt};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use protocol::{NameRequest, Refusal, RefusalCode, TurnRequest};
+use protocol::{NameRequest, Refusal, RefusalCode, ServiceError, ServiceFailure, ServiceRequest, TurnRequest};
 use secret::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,12 +23,15 @@ use tracing::debug;
 
 use super::accept::Link;
 use super::files::FileReader;
-use super::{Connection, control};
+use super::{Connection, ServiceAnswer, control};
 use crate::lines;
 
 /// What a turn may bring: the results of its calls, pictures included.
 const TURN_BYTES: usize = 32 << 20;
 const NAME_BYTES: usize = 1 << 10;
+
+/// What the arguments of a service's method may be.
+const SERVICE_BYTES: usize = 4 << 20;
 
 /// How long the body of a request may take.
 const BODY_TIME: Duration = Duration::from_secs(60);
@@ -94,6 +97,7 @@ async fn route(
             link.handler.resolve(link.sandbox, &token, &asked.name).await?;
             Ok(empty(StatusCode::NO_CONTENT))
         }
+        ("POST", "/v1/services") => Ok(service(request, link).await.unwrap_or_else(|failure| fail(&failure))),
         (method @ ("GET" | "PUT"), path) if path.starts_with("/v1/files/") => {
             token(&request)?;
             let number = path["/v1/files/".len()..]
@@ -149,6 +153,40 @@ async fn connect(
     let far = link.handler.connect(link.sandbox, &token, &host, port).await?;
     let _ = becomes.try_send(Becomes::Tunnel(hyper::upgrade::on(&mut request), far));
     Ok(empty(StatusCode::OK))
+}
+
+/// A service's answer, streamed.
+async fn service(request: Request<Incoming>, link: &Arc<Link>) -> Result<Response<Body>, ServiceFailure> {
+    let token = token(&request)?;
+    let place = Arc::clone(&link.services).acquire_owned().await;
+    let place = place.map_err(|_| unavailable())?;
+    let asked: ServiceRequest = read(request, SERVICE_BYTES).await?;
+    let ServiceAnswer {
+        media_type,
+        length,
+        body,
+    } = link.handler.service(link.sandbox, &token, asked).await?;
+    // The place is free again when the last byte is out, or nobody wants it any more.
+    let body = body.map(move |piece| {
+        let _held = &place;
+        piece.map(Frame::data)
+    });
+    let mut response = Response::new(BodyExt::boxed_unsync(StreamBody::new(body)));
+    let media_type =
+        HeaderValue::from_str(&media_type).unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"));
+    response.headers_mut().insert(CONTENT_TYPE, media_type);
+    if let Some(length) = length {
+        response.headers_mut().insert(CONTENT_LENGTH, length.into());
+    }
+    Ok(response)
+}
+
+fn fail(failure: &ServiceFailure) -> Response<Body> {
+    let status = StatusCode::from_u16(failure.status)
+        .ok()
+        .filter(|status| status.as_u16() >= 400);
+    let error = ServiceError { error: failure.clone() };
+    json(status.unwrap_or(StatusCode::BAD_GATEWAY), &error)
 }
 
 fn file_in(number: u64, link: &Link) -> Result<Response<Body>, Refusal> {
@@ -239,7 +277,7 @@ fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
     *response.status_mut() = status;
     response
         .headers_mut()
-        .insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+        .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use domain::{Epoch, RunId, RunLimits, SessionId, ToolCall, ToolCallId, ToolResult};
-use link::server::LinkError;
-use protocol::{FileEntry, FileKind, Start, ToControl, ToRuntime, Transfer};
+use link::server::{LinkError, Outfit};
+use protocol::{FileEntry, FileKind, Grants, PLACEHOLDER, Start, ToControl, ToRuntime, Transfer};
 use secret::Secret;
 use serde_json::json;
 
@@ -24,7 +24,10 @@ async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer()
     let mut control = within(rig.client.control()).await.unwrap();
     within(rig.linked.connected()).await;
     let session = SessionId::new();
-    let environment = BTreeMap::from([("KEY".to_owned(), "credential-brokered".to_owned())]);
+    let outfit = Outfit {
+        environment: BTreeMap::from([("KEY".to_owned(), PLACEHOLDER.to_owned())]),
+        authorities: "-----BEGIN CERTIFICATE-----".to_owned(),
+    };
     let runtime = async {
         let order = control.reader.next().await.unwrap().unwrap();
         assert_eq!(
@@ -32,7 +35,8 @@ async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer()
             ToRuntime::Claim {
                 session,
                 token: Secret::new("t"),
-                environment: environment.clone()
+                environment: outfit.environment.clone(),
+                authorities: outfit.authorities.clone(),
             }
         );
         control
@@ -43,7 +47,7 @@ async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer()
     };
     let token = Secret::new("t");
     let (claimed, ()) =
-        within(async { tokio::join!(rig.linked.claim(session, &token, environment.clone()), runtime) }).await;
+        within(async { tokio::join!(rig.linked.claim(session, &token, outfit.clone()), runtime) }).await;
     claimed.unwrap();
 }
 
@@ -59,7 +63,7 @@ async fn a_refused_claim_is_an_error_with_the_reason() {
     };
     let token = Secret::new("t");
     let (claimed, ()) =
-        within(async { tokio::join!(rig.linked.claim(SessionId::new(), &token, BTreeMap::new()), runtime) }).await;
+        within(async { tokio::join!(rig.linked.claim(SessionId::new(), &token, Outfit::default()), runtime) }).await;
     let error = claimed.unwrap_err();
     assert!(error.to_string().contains("belongs to another session"), "{error}");
 }
@@ -119,6 +123,7 @@ async fn start_goes_in_and_the_loops_end_comes_out() {
         turn: 1,
         tools: vec!["read".into()],
         limits: RunLimits::default(),
+        grants: Grants::default(),
     };
     within(rig.linked.start(start.clone())).await.unwrap();
     assert_eq!(
