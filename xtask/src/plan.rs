@@ -53,6 +53,11 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(Row::Pure, "protocol", &["domain", "secret"]),
     planned(Row::Seam, "agent", &["domain", "protocol"]),
     planned(Row::Seam, "sandbox", &["domain", "lifecycle"]),
+    planned(
+        Row::Adapter,
+        "egress",
+        &["causes", "dial", "domain", "lifecycle", "policy", "scrub", "secret", "signing"],
+    ),
     planned(Row::Adapter, "host", &["domain", "lifecycle", "sandbox", "sys"]),
     planned(Row::Adapter, "images", &["domain", "sandbox"]),
     planned(
