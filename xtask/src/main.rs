@@ -1,20 +1,25 @@
-//! The chores of this repository: `deps` holds the house against its plan, `test` runs every test.
+//! The chores of this repository: `deps` holds the house against its plan, `test` runs every test, `threats` lists which of them are attacks.
 
 mod deps;
 mod plan;
 mod test;
+mod threats;
 
 use anyhow::bail;
 
 const USAGE: &str = "usage: cargo xtask COMMAND
   deps    compare every edge between crates with the plan in xtask/src/plan.rs
-  test    build every test program and run each with a deadline";
+  test    build every test program and run each with a deadline
+  threats [--check]
+          write docs/threats.md, or say whether it is up to date";
 
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["deps"] => deps::check(),
         ["test"] => test::run(),
+        ["threats"] => threats::page(false),
+        ["threats", "--check"] => threats::page(true),
         _ => bail!("{USAGE}"),
     }
 }

@@ -93,7 +93,7 @@ async fn the_file_holds_no_token() {
 }
 
 #[tokio::test]
-async fn threat_62_what_is_no_token_opens_nothing() {
+async fn threat_062_what_is_no_token_opens_nothing() {
     let place = Place::new().await;
     place
         .store
@@ -110,7 +110,7 @@ async fn threat_62_what_is_no_token_opens_nothing() {
 
 /// A token names its own session and no other, and a user's token is no sandbox's.
 #[tokio::test]
-async fn threat_58_a_sandboxs_token_opens_its_own_session_alone() {
+async fn threat_058_a_sandboxs_token_opens_its_own_session_alone() {
     let place = Place::new().await;
     let (one, two) = (place.start("1").await.session, place.start("2").await.session);
     let first = place.store.issue_session_token(SYSTEM, one, LIFE).await.unwrap();
@@ -137,7 +137,7 @@ async fn threat_58_a_sandboxs_token_opens_its_own_session_alone() {
 }
 
 #[tokio::test]
-async fn threat_59_the_tokens_of_a_session_that_is_over_open_nothing_at_once() {
+async fn threat_059_the_tokens_of_a_session_that_is_over_open_nothing_at_once() {
     let place = Place::new().await;
     let (session, taken) = place.running().await;
     let token = place.store.issue_session_token(SYSTEM, session, LIFE).await.unwrap();
@@ -160,7 +160,7 @@ async fn threat_59_the_tokens_of_a_session_that_is_over_open_nothing_at_once() {
 }
 
 #[tokio::test]
-async fn threat_60_a_rotated_token_is_good_once_and_then_betrays_its_thief() {
+async fn threat_060_a_rotated_token_is_good_once_and_then_betrays_its_thief() {
     let place = Place::new().await;
     let session = place.start("x").await.session;
     let old = place
