@@ -168,16 +168,16 @@ pub(crate) const BETWEEN_ADAPTERS: &[(&str, &str, &str)] = &[
 
 /// What no crate of a row may link, directly or through others.
 pub(crate) const BANNED: &[(&str, &[&str])] = &[
-    ("domain", &["tokio", "sqlx", "reqwest"]),
-    ("llm", &["tokio", "sqlx", "reqwest"]),
-    ("protocol", &["tokio", "sqlx", "reqwest"]),
-    ("policy", &["tokio", "sqlx", "reqwest"]),
-    ("agent", &["tokio", "sqlx", "reqwest"]),
-    ("runtime", &["store", "control", "sqlx", "reqwest"]),
-    ("belljar-runtime", &["store", "control", "sqlx", "reqwest"]),
-    ("host", &["store", "control", "sqlx", "providers", "reqwest", "secret"]),
+    ("domain", &["tokio", "rusqlite", "reqwest"]),
+    ("llm", &["tokio", "rusqlite", "reqwest"]),
+    ("protocol", &["tokio", "rusqlite", "reqwest"]),
+    ("policy", &["tokio", "rusqlite", "reqwest"]),
+    ("agent", &["tokio", "rusqlite", "reqwest"]),
+    ("runtime", &["store", "control", "rusqlite", "reqwest"]),
+    ("belljar-runtime", &["store", "control", "rusqlite", "reqwest"]),
+    ("host", &["store", "control", "rusqlite", "providers", "reqwest", "secret"]),
     (
         "sandbox-oci",
-        &["store", "control", "sqlx", "providers", "reqwest", "secret"],
+        &["store", "control", "rusqlite", "providers", "reqwest", "secret"],
     ),
 ];

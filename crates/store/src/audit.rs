@@ -2,10 +2,10 @@
 
 use domain::Timestamp;
 use serde_json::Value;
-use sqlx::sqlite::SqliteRow;
 
 use crate::batch::binds;
-use crate::stored::{self, Columns};
+use crate::row::Row;
+use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, Hash, Store, StoreError, chain};
 
@@ -52,10 +52,8 @@ impl Store {
     /// # Errors
     /// Writing failed.
     pub async fn audit(&self, asker: Asker, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
-        self.write("write the audit log", move |work| {
-            Box::pin(async move { append(work, asker, &entries).await })
-        })
-        .await
+        self.write("write the audit log", move |work| append(work, asker, &entries))
+            .await
     }
 
     /// Entries after `after` (0: from the first), at most `limit`; where `newest` says so, the newest ones before `after` (0: the very newest), newest first.
@@ -109,7 +107,7 @@ impl Store {
     }
 }
 
-fn record(row: &SqliteRow) -> Result<AuditRecord, StoreError> {
+fn record(row: &Row) -> Result<AuditRecord, StoreError> {
     Ok(AuditRecord {
         number: row.integer("number")?,
         at: row.time("at")?,
@@ -139,13 +137,11 @@ fn link(before: Hash, record: &AuditRecord) -> Hash {
 }
 
 /// Adds entries in the transaction of what they tell; once in a job.
-pub(crate) async fn append(work: &mut Work, asker: Asker, entries: &[AuditEntry]) -> Result<(), StoreError> {
-    let last = work
-        .one(
-            "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1",
-            Vec::new(),
-        )
-        .await?;
+pub(crate) fn append(work: &mut Work, asker: Asker, entries: &[AuditEntry]) -> Result<(), StoreError> {
+    let last = work.one(
+        "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1",
+        Vec::new(),
+    )?;
     let (mut number, mut hash) = match last {
         None => (0, Hash::default()),
         Some(row) => (row.integer("number")?, row.hash("hash")?),

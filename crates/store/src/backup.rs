@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::json;
-use sqlx::sqlite::SqliteConnection;
-use sqlx::{ConnectOptions, Connection, Row};
 
-use crate::batch::{binds, execute, rows};
+use crate::batch::Bind;
+use crate::connection::{Access, Connection};
 use crate::error::database;
-use crate::open::{beside, not_a_store, options};
+use crate::open::{apart, beside, not_a_store};
 use crate::{Asker, AuditEntry, Store, StoreError, audit, migrations};
 
 impl Store {
@@ -23,35 +22,33 @@ impl Store {
     pub async fn backup(&self, asker: Asker, file: &Path) -> Result<(), StoreError> {
         const ATTEMPT: &str = "back up the store";
         asker.must_be_admin(ATTEMPT)?;
-        let mut connection = options(&self.inner.path)
-            .read_only(true)
-            .connect()
-            .await
-            .map_err(|source| database(ATTEMPT, source))?;
-        copy_to(&mut connection, file).await?;
+        let (path, copy) = (self.inner.path.clone(), file.to_owned());
+        apart(ATTEMPT, move || {
+            let connection = Connection::open(&path, Access::Read).map_err(|source| database(ATTEMPT, source))?;
+            copy_to(&connection, &copy)
+        })
+        .await?;
         let entry = AuditEntry {
             action: "store.backed_up".to_owned(),
             subject: "store".to_owned(),
             detail: json!({ "file": file.display().to_string() }),
         };
-        self.write(ATTEMPT, move |work| {
-            Box::pin(async move { audit::append(work, asker, &[entry]).await })
-        })
-        .await
+        self.write(ATTEMPT, move |work| audit::append(work, asker, &[entry]))
+            .await
     }
 }
 
 /// Copies what a connection sees to a new file: first beside it, then checked and synced, then under its name, which nobody may have taken.
-pub(crate) async fn copy_to(connection: &mut SqliteConnection, file: &Path) -> Result<(), StoreError> {
+pub(crate) fn copy_to(connection: &Connection, file: &Path) -> Result<(), StoreError> {
     if file.symlink_metadata().is_ok() {
         return Err(StoreError::Exists { path: file.to_owned() });
     }
     let draft = Draft::beside(file)?;
     let name = draft.path.display().to_string();
-    execute(connection, "VACUUM INTO $1".to_owned(), binds![name])
-        .await
+    connection
+        .execute("VACUUM INTO $1", &[Bind::from(name)])
         .map_err(|source| database("copy the store", source))?;
-    check(&draft.path).await?;
+    check(&draft.path)?;
     draft.put(file)
 }
 
@@ -114,37 +111,23 @@ impl Drop for Draft {
 }
 
 /// Makes sure that a file is a whole store of Belljar that this build can read.
-pub(crate) async fn check(path: &Path) -> Result<(), StoreError> {
-    let mut connection = sqlx::sqlite::SqliteConnectOptions::new()
-        .filename(path)
-        .read_only(true)
-        .disable_statement_logging()
-        .connect()
-        .await
-        .map_err(|source| not_a_store(path, source))?;
-    let schema = migrations::schema_of(&mut connection, path).await?;
+pub(crate) fn check(path: &Path) -> Result<(), StoreError> {
+    let unreadable = |source| not_a_store(path, source);
     let damaged = |reason: String| StoreError::NotAStore {
         path: path.to_owned(),
         reason,
     };
-    if schema == 0 {
+    let connection = Connection::open(path, Access::Read).map_err(unreadable)?;
+    if migrations::schema_of(&connection, path)? == 0 {
         return Err(damaged("it is empty".to_owned()));
     }
     for pragma in ["PRAGMA integrity_check(1)", "PRAGMA foreign_key_check"] {
-        let found = rows(&mut connection, pragma, Vec::new())
-            .await
-            .map_err(|source| not_a_store(path, source))?;
-        if let Some(row) = found.first() {
-            let verdict: String = row.try_get(0).unwrap_or_else(|_| "unreadable".to_owned());
-            if verdict != "ok" {
-                return Err(damaged(format!("it is damaged: {verdict}")));
-            }
+        let verdict: Option<String> = connection.first(pragma).map_err(unreadable)?;
+        if let Some(verdict) = verdict.filter(|verdict| verdict != "ok") {
+            return Err(damaged(format!("it is damaged: {verdict}")));
         }
     }
-    connection
-        .close()
-        .await
-        .map_err(|source| database("check the copy", source))
+    connection.close().map_err(|source| database("check the copy", source))
 }
 
 pub(crate) fn remove(path: &Path) -> Result<(), StoreError> {

@@ -3,10 +3,9 @@
 use std::fmt;
 
 use domain::Money;
-use sqlx::sqlite::SqliteRow;
 
 use crate::StoreError;
-use crate::stored::Columns;
+use crate::row::Row;
 
 /// What may be spent; none: without limit.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -73,7 +72,7 @@ pub struct Spend {
 }
 
 impl Spend {
-    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
             spent: Money(row.integer("spent")?),
             reserved: Money(row.integer("reserved")?),
@@ -98,7 +97,7 @@ pub(crate) struct Sums([(Cap, Spend); 4]);
 
 impl Sums {
     /// From a row with [`SUMS`].
-    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
         let spend = |spent: &str, reserved: &str| -> Result<Spend, StoreError> {
             Ok(Spend {
                 spent: Money(row.integer(spent)?),

@@ -2,10 +2,10 @@
 
 use domain::{Author, Block, Epoch, Event, Message, Role, RunId, RunState, ToolCallId, ToolResult, TurnId};
 
-use crate::batch::binds;
+use crate::batch::{binds, statement};
 use crate::head::{Head, composed};
 use crate::runs::{self, RUN};
-use crate::stored::{self, Columns};
+use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, Dialect, End, Ended, Run, StoreError};
 
@@ -19,14 +19,14 @@ pub(crate) fn cut_off(call: ToolCallId) -> ToolResult {
 }
 
 /// Ends a run that has not ended, for whoever holds it (or, without an epoch, for anybody).
-pub(crate) async fn end(
+pub(crate) fn end(
     work: &mut Work,
     asker: Asker,
     id: RunId,
     epoch: Option<Epoch>,
     end: End,
 ) -> Result<Ended, StoreError> {
-    let (run, mut head, row) = runs::read(work, asker, id).await?;
+    let (run, mut head, row) = runs::read(work, asker, id)?;
     let waits = row.id_or_none("next_run")?;
     if run.state.is_final() {
         return Ok(Ended {
@@ -49,7 +49,7 @@ pub(crate) async fn end(
             ),
         });
     }
-    let next = close(work, &mut head, &run, &end, None).await?;
+    let next = close(work, &mut head, &run, &end, None)?;
     Ok(Ended {
         state: end.state,
         now: true,
@@ -59,7 +59,7 @@ pub(crate) async fn end(
 }
 
 /// Ends a run, with everything that it leaves. Gives the run that is to be taken next, where prompts that waited made one.
-pub(crate) async fn close(
+pub(crate) fn close(
     work: &mut Work,
     head: &mut Head,
     run: &Run,
@@ -82,7 +82,7 @@ pub(crate) async fn close(
         ],
     );
     head.event(
-        work.now,
+        work,
         Event::Run {
             run: run.id,
             epoch: run.epoch,
@@ -92,7 +92,7 @@ pub(crate) async fn close(
             code: end.code.clone(),
         },
     )?;
-    let prompts = take_waiting(work, head, Some(run.id)).await?;
+    let prompts = take_waiting(work, head, Some(run.id))?;
     // A prompt that was stopped before its run began, while another is at work, is withdrawn: it would part that one's calls from their results.
     let withdrawn = !begun && end.state != RunState::Interrupted && head.open_runs > 1;
     head.open_runs -= 1;
@@ -100,7 +100,7 @@ pub(crate) async fn close(
         return Ok(None);
     }
     for message in prompts {
-        head.message(&mut work.batch, work.now, message, dialect)?;
+        head.message(work, message, dialect)?;
     }
     if !begun || !matches!(end.state, RunState::Done | RunState::Failed) {
         return Ok(None);
@@ -134,7 +134,7 @@ fn keep_what_was_said(
             work.now,
         )
     };
-    head.message(&mut work.batch, work.now, message, dialect)
+    head.message(work, message, dialect)
 }
 
 /// The open message of a turn is no more.
@@ -151,27 +151,21 @@ fn answer_open_calls(work: &mut Work, head: &mut Head, dialect: Option<&Dialect>
     }
     let results = head.open_calls.iter().cloned().map(cut_off).map(Block::ToolResult);
     let message = composed(Author::ControlPlane, Role::User, results.collect(), work.now);
-    head.message(&mut work.batch, work.now, message, dialect)
+    head.message(work, message, dialect)
 }
 
 /// The prompts that wait (for one run, or in the whole session), in order; they wait no more.
-pub(crate) async fn take_waiting(
-    work: &mut Work,
-    head: &mut Head,
-    run: Option<RunId>,
-) -> Result<Vec<Message>, StoreError> {
+pub(crate) fn take_waiting(work: &mut Work, head: &mut Head, run: Option<RunId>) -> Result<Vec<Message>, StoreError> {
     if head.waiting == 0 {
         return Ok(Vec::new());
     }
-    let rows = work
-        .all(
-            "SELECT number, body FROM waiting WHERE session_id = $1 AND ($2 IS NULL OR run_id = $2) ORDER BY number",
-            binds![head.session, run],
-        )
-        .await?;
+    let rows = work.all(
+        "SELECT number, body FROM waiting WHERE session_id = $1 AND ($2 IS NULL OR run_id = $2) ORDER BY number",
+        binds![head.session, run],
+    )?;
     let mut messages = Vec::with_capacity(rows.len());
     for row in &rows {
-        messages.push(stored::read("message", &row.blob("body")?)?);
+        messages.push(stored::read("message", row.bytes("body")?)?);
         work.batch
             .add("DELETE FROM waiting WHERE number = $1", binds![row.integer("number")?]);
     }
@@ -180,11 +174,11 @@ pub(crate) async fn take_waiting(
 }
 
 /// The session's runs that have not ended, oldest first.
-pub(crate) async fn open_runs(work: &mut Work, head: &Head) -> Result<Vec<Run>, StoreError> {
+pub(crate) fn open_runs(work: &mut Work, head: &Head) -> Result<Vec<Run>, StoreError> {
     if head.open_runs == 0 {
         return Ok(Vec::new());
     }
-    let sql = format!("SELECT {RUN} FROM runs r WHERE r.session_id = $1 AND r.ended IS NULL ORDER BY r.id");
-    let rows = work.all(sql, binds![head.session]).await?;
+    let sql = statement!("SELECT {RUN} FROM runs r WHERE r.session_id = $1 AND r.ended IS NULL ORDER BY r.id");
+    let rows = work.all(sql, binds![head.session])?;
     rows.iter().map(Run::of).collect()
 }

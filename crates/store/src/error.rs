@@ -144,7 +144,7 @@ pub enum StoreError {
         attempt: &'static str,
         /// Why.
         #[source]
-        source: Arc<sqlx::Error>,
+        source: Arc<rusqlite::Error>,
     },
     /// A stored value cannot be read.
     #[error("a stored {kind} cannot be read")]
@@ -164,21 +164,17 @@ pub enum StoreError {
 }
 
 /// What a failure of the database means.
-pub(crate) fn database(attempt: &'static str, source: sqlx::Error) -> StoreError {
+pub(crate) fn database(attempt: &'static str, source: rusqlite::Error) -> StoreError {
     database_shared(attempt, Arc::new(source))
 }
 
 /// The same, of a failure that hit several.
-pub(crate) fn database_shared(attempt: &'static str, source: Arc<sqlx::Error>) -> StoreError {
-    /// SQLITE_FULL; and SQLITE_IOERR_SHMSIZE, when there is no room for the index of the write-ahead log.
-    const FULL: [&str; 2] = ["13", "4874"];
-    let full =
-        matches!(&*source, sqlx::Error::Database(error) if error.code().is_some_and(|code| FULL.contains(&&*code)));
-    if full {
+pub(crate) fn database_shared(attempt: &'static str, source: Arc<rusqlite::Error>) -> StoreError {
+    /// `SQLITE_FULL`; and `SQLITE_IOERR_SHMSIZE`, when there is no room for the index of the write-ahead log.
+    const FULL: [i32; 2] = [13, 4874];
+    let code = source.sqlite_error().map(|error| error.extended_code);
+    if code.is_some_and(|code| FULL.contains(&code)) {
         return StoreError::DiskFull { attempt };
-    }
-    if matches!(&*source, sqlx::Error::PoolClosed) {
-        return StoreError::Closed { attempt };
     }
     StoreError::Database { attempt, source }
 }

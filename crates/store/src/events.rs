@@ -3,11 +3,10 @@
 use domain::{Event, EventNumber, MessageId, NumberedEvent, RunId, SessionId, TurnId};
 use tokio::sync::watch;
 
-use sqlx::sqlite::SqliteRow;
-
 use crate::batch::binds;
 use crate::head::{Head, not_found};
-use crate::stored::{self, Columns};
+use crate::row::Row;
+use crate::stored;
 use crate::{Asker, Store, StoreError};
 
 /// A message that a model is writing, as far as it is stored.
@@ -100,19 +99,17 @@ impl Store {
     ) -> Result<Vec<NumberedEvent>, StoreError> {
         asker.must_be_system("tell watchers")?;
         self.write("tell watchers", move |work| {
-            Box::pin(async move {
-                let mut head = Head::read(work, session).await?;
-                for event in events {
-                    if matches!(event, Event::Message { .. }) {
-                        return Err(StoreError::Invalid {
-                            subject: "the event",
-                            reason: "a message is told of by what stores it".to_owned(),
-                        });
-                    }
-                    head.event(work.now, event)?;
+            let mut head = Head::read(work, session)?;
+            for event in events {
+                if matches!(event, Event::Message { .. }) {
+                    return Err(StoreError::Invalid {
+                        subject: "the event",
+                        reason: "a message is told of by what stores it".to_owned(),
+                    });
                 }
-                head.finish(work)
-            })
+                head.event(work, event)?;
+            }
+            head.finish(work)
         })
         .await
     }
@@ -125,30 +122,28 @@ impl Store {
         asker.must_be_system("keep what a model has said so far")?;
         let (text, thinking) = (text.to_owned(), thinking.to_owned());
         self.write("keep what a model has said so far", move |work| {
-            Box::pin(async move {
-                let sql = "SELECT o.session_id FROM turns t JOIN runs r ON r.id = t.run_id \
+            let sql = "SELECT o.session_id FROM turns t JOIN runs r ON r.id = t.run_id \
                            JOIN open_messages o ON o.session_id = r.session_id AND o.turn_id = t.id WHERE t.id = $1";
-                let Some(row) = work.one(sql, binds![turn]).await? else {
-                    return Ok(false);
-                };
-                work.batch.add(
-                    "UPDATE open_messages SET said = $2, thought = $3 WHERE session_id = $1",
-                    binds![row.text("session_id")?, text, thinking],
-                );
-                Ok(true)
-            })
+            let Some(row) = work.one(sql, binds![turn])? else {
+                return Ok(false);
+            };
+            work.batch.add(
+                "UPDATE open_messages SET said = $2, thought = $3 WHERE session_id = $1",
+                binds![row.text("session_id")?, text, thinking],
+            );
+            Ok(true)
         })
         .await
     }
 }
 
-fn numbered(row: &SqliteRow) -> Result<NumberedEvent, StoreError> {
-    let body = row.blob("body")?;
+fn numbered(row: &Row) -> Result<NumberedEvent, StoreError> {
+    let body = row.bytes("body")?;
     let event = match row.integer_or_none("message")? {
         Some(_) => Event::Message {
-            message: stored::read("message", &body)?,
+            message: stored::read("message", body)?,
         },
-        None => stored::read("event", &body)?,
+        None => stored::read("event", body)?,
     };
     Ok(NumberedEvent {
         number: row.integer("number")?,

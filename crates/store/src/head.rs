@@ -1,15 +1,13 @@
 //! A session's head: the counters and the chain that every write to a session moves on.
 
-use std::fmt::Write;
-
 use domain::{
     Author, Block, Epoch, Event, EventNumber, Message, MessageId, Money, NumberedEvent, ResultPart, Role, RunId,
     SessionId, ToolCallId, ToolResult, TurnId, UserId,
 };
-use sqlx::sqlite::SqliteRow;
 
-use crate::batch::{Batch, binds};
-use crate::stored::{self, Columns};
+use crate::batch::{binds, statement};
+use crate::row::Row;
+use crate::stored;
 use crate::writer::Work;
 use crate::{Dialect, Hash, OpenMessage, StoreError, chain};
 
@@ -41,15 +39,10 @@ pub(crate) struct Head {
     pub(crate) open: Option<(TurnId, OpenMessage)>,
     pub(crate) archived: bool,
     written: Vec<NumberedEvent>,
-    /// As the events stand in the database: the position of a message, or the event itself.
-    rows: Vec<(Option<i64>, Option<Vec<u8>>)>,
     /// What is added to the session's sums.
     spent: Money,
     reserved: Money,
 }
-
-/// Events in one statement.
-const TOGETHER: usize = 100;
 
 impl Head {
     /// Of a session that is made now.
@@ -68,14 +61,13 @@ impl Head {
             open: None,
             archived: false,
             written: Vec::new(),
-            rows: Vec::new(),
             spent: Money::ZERO,
             reserved: Money::ZERO,
         }
     }
 
     /// From a row with [`HEAD`].
-    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
         let open = match row.id_or_none("o_turn")? {
             None => None,
             Some(turn) => Some((
@@ -109,16 +101,15 @@ impl Head {
             open,
             archived: row.integer_or_none("archived")?.is_some(),
             written: Vec::new(),
-            rows: Vec::new(),
             spent: Money::ZERO,
             reserved: Money::ZERO,
         })
     }
 
     /// Reads one by its session's id.
-    pub(crate) async fn read(work: &mut Work, session: SessionId) -> Result<Self, StoreError> {
-        let sql = format!("SELECT {HEAD} FROM sessions s {OPEN} WHERE s.id = $1");
-        match work.one(sql, binds![session]).await? {
+    pub(crate) fn read(work: &mut Work, session: SessionId) -> Result<Self, StoreError> {
+        let sql = statement!("SELECT {HEAD} FROM sessions s {OPEN} WHERE s.id = $1");
+        match work.one(sql, binds![session])? {
             Some(row) => Self::of(&row),
             None => Err(not_found(session)),
         }
@@ -127,13 +118,12 @@ impl Head {
     /// Appends a message to the history and tells watchers; first of the tools whose results it brings, that they have ended.
     pub(crate) fn message(
         &mut self,
-        batch: &mut Batch,
-        now: domain::Timestamp,
+        work: &mut Work,
         message: Message,
         dialect: Option<&Dialect>,
     ) -> Result<(), StoreError> {
         for result in message.blocks.iter().filter_map(result_of) {
-            self.event(now, ended(result))?;
+            self.event(work, ended(result))?;
         }
         self.messages += 1;
         let body = stored::write("message", &message)?;
@@ -149,7 +139,7 @@ impl Head {
             name,
             ready_digest,
         );
-        batch.add(
+        work.batch.add(
             "INSERT INTO messages (session_id, position, id, role, body, body_digest, dialect, ready, ready_digest, hash) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
             binds![
@@ -169,26 +159,29 @@ impl Head {
             Role::User => Vec::new(),
             Role::Assistant => calls_of(&message),
         };
-        self.events += 1;
-        self.rows.push((Some(self.messages), None));
-        self.written.push(NumberedEvent {
-            number: self.events,
-            at: now,
-            event: Event::Message { message },
-        });
+        self.tell(work, Event::Message { message }, Some(self.messages), None);
         Ok(())
     }
 
     /// Stores an event.
-    pub(crate) fn event(&mut self, now: domain::Timestamp, event: Event) -> Result<(), StoreError> {
+    pub(crate) fn event(&mut self, work: &mut Work, event: Event) -> Result<(), StoreError> {
+        let body = stored::write("event", &event)?;
+        self.tell(work, event, None, Some(body));
+        Ok(())
+    }
+
+    /// Adds an event as it stands in the database: with the position of a message, or itself.
+    fn tell(&mut self, work: &mut Work, event: Event, message: Option<i64>, body: Option<Vec<u8>>) {
         self.events += 1;
-        self.rows.push((None, Some(stored::write("event", &event)?)));
+        work.batch.add(
+            "INSERT INTO events (session_id, number, at, message, body) VALUES ($1, $2, $3, $4, $5)",
+            binds![self.session, self.events, work.now, message, body],
+        );
         self.written.push(NumberedEvent {
             number: self.events,
-            at: now,
+            at: work.now,
             event,
         });
-        Ok(())
     }
 
     /// Adds to what the session has spent and reserved.
@@ -197,31 +190,13 @@ impl Head {
         self.reserved = self.reserved.plus(reserved);
     }
 
-    /// Adds the events, which all are of this job.
-    fn write_events(&mut self, batch: &mut Batch) {
-        let mut rows = self.written.iter().zip(std::mem::take(&mut self.rows)).peekable();
-        while rows.peek().is_some() {
-            let mut sql = "INSERT INTO events (session_id, number, at, message, body) VALUES ".to_owned();
-            let mut binds = binds![self.session];
-            for (event, (message, body)) in rows.by_ref().take(TOGETHER) {
-                let comma = if binds.len() == 1 { "" } else { ", " };
-                let place = binds.len();
-                let [number, at, position, said] = [1, 2, 3, 4].map(|further| place + further);
-                let _ = write!(sql, "{comma}($1, ${number}, ${at}, ${position}, ${said})");
-                binds.extend(binds![event.number, event.at, message, body]);
-            }
-            batch.add(&sql, binds);
-        }
-    }
-
     /// Writes the head itself, and gives what watchers see.
-    pub(crate) fn finish(mut self, work: &mut Work) -> Result<Vec<NumberedEvent>, StoreError> {
+    pub(crate) fn finish(self, work: &mut Work) -> Result<Vec<NumberedEvent>, StoreError> {
         let calls = if self.open_calls.is_empty() {
             String::new()
         } else {
             serde_json::to_string(&self.open_calls).map_err(|source| stored::corrupt("list of calls", source))?
         };
-        self.write_events(&mut work.batch);
         work.batch.add(
             "UPDATE sessions SET epoch = $2, messages = $3, events = $4, hash = $5, open_calls = $6, run_id = $7, \
              spent = spent + $8, reserved = reserved + $9 WHERE id = $1",

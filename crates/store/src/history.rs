@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use domain::{Author, Block, Epoch, Event, Message, MessageId, NumberedEvent, Role, RunId, SessionId};
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
 
 use crate::batch::binds;
+use crate::connection::Connection;
+use crate::error::database;
 use crate::head::{message_link, not_found};
-use crate::stored::{self, Columns};
+use crate::row::Row;
+use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, Store, StoreError, chain, runs};
 
@@ -109,48 +110,38 @@ impl Store {
         after: i64,
         dialect: &Dialect,
     ) -> Result<History, StoreError> {
-        const ATTEMPT: &str = "read a history";
-        let sql = "SELECT s.owner, s.hash AS head, s.messages, s.compacted, c.summary, \
-                   (SELECT m.hash FROM messages m WHERE m.session_id = s.id AND m.position = MAX($2, s.compacted)) AS hash \
-                   FROM sessions s LEFT JOIN compactions c ON c.session_id = s.id AND c.through = s.compacted WHERE s.id = $1";
-        let row = self.read_one(ATTEMPT, sql, binds![session, after]).await?;
-        let row = row.ok_or_else(|| not_found(session))?;
-        if !asker.may_see(session, row.id("owner")?) {
-            return Err(not_found(session));
-        }
-        let through = row.integer("compacted")?;
-        let compaction = match row.blob_or_none("summary")? {
-            None => None,
-            Some(summary) => Some(Compaction {
-                through,
-                summary: stored::read("summary", &summary)?,
-            }),
-        };
-        let mut chain = Chain::from(session, through.max(after), &row)?;
-        let mut entries = Vec::with_capacity(usize::try_from(chain.last - chain.position).unwrap_or(0));
-        let binds = binds![session, chain.position, chain.last, &*dialect.name];
-        self.read_each(ATTEMPT, BLOCKS, binds, |row| {
-            let mut rest = block_of(&row)?;
-            while !rest.is_empty() {
-                let read = chain.follow(&mut rest, Some(&dialect.name))?;
+        let dialect = dialect.clone();
+        self.read_with("read a history", move |connection| {
+            let sql = "SELECT s.owner, s.hash AS head, s.messages, s.compacted, c.summary, \
+                       (SELECT m.hash FROM messages m WHERE m.session_id = s.id AND m.position = MAX($2, s.compacted)) AS hash \
+                       FROM sessions s LEFT JOIN compactions c ON c.session_id = s.id AND c.through = s.compacted WHERE s.id = $1";
+            let row = seen(connection, asker, session, sql, after)?;
+            let through = row.integer("compacted")?;
+            let summary = row.bytes_or_none("summary")?;
+            let compaction = summary
+                .map(|summary| stored::read("summary", summary).map(|summary| Compaction { through, summary }))
+                .transpose()?;
+            let mut chain = Chain::from(session, through.max(after), &row)?;
+            let mut entries = Vec::with_capacity(usize::try_from(chain.last - chain.position).unwrap_or(0));
+            chain.follow(connection, chain.last, Some(&dialect.name), |position, read| {
                 let ready = if read.ready {
-                    read.said.to_vec()
+                    read.said
                 } else {
-                    (dialect.render)(&stored::read("message", read.said)?)
+                    (dialect.render)(&stored::read("message", &read.said)?)
                 };
                 entries.push(Entry {
-                    position: chain.position,
+                    position,
                     id: read.id,
                     role: read.role,
                     ready,
-                    hash: chain.hash,
+                    hash: read.hash,
                 });
-            }
-            Ok(())
+                Ok(())
+            })?;
+            chain.end()?;
+            Ok(History { compaction, entries })
         })
-        .await?;
-        chain.end()?;
-        Ok(History { compaction, entries })
+        .await
     }
 
     /// The messages after `after`, as they were said; at most `limit`.
@@ -164,38 +155,25 @@ impl Store {
         after: i64,
         limit: u32,
     ) -> Result<Vec<Positioned>, StoreError> {
-        const ATTEMPT: &str = "read messages";
-        let sql = "SELECT s.owner, s.hash AS head, s.messages, \
-                   (SELECT m.hash FROM messages m WHERE m.session_id = s.id AND m.position = $2) AS hash \
-                   FROM sessions s WHERE s.id = $1";
-        let row = self.read_one(ATTEMPT, sql, binds![session, after]).await?;
-        let row = row.ok_or_else(|| not_found(session))?;
-        if !asker.may_see(session, row.id("owner")?) {
-            return Err(not_found(session));
-        }
-        let mut chain = Chain::from(session, after, &row)?;
-        let until = chain
-            .last
-            .min(after.saturating_add(i64::from(limit.min(Self::LONGEST_PAGE))));
-        let whole = until == chain.last;
-        let mut messages = Vec::new();
-        let binds = binds![session, after.max(0), until, None::<&str>];
-        self.read_each(ATTEMPT, BLOCKS, binds, |row| {
-            let mut rest = block_of(&row)?;
-            while !rest.is_empty() {
-                let read = chain.follow(&mut rest, None)?;
-                messages.push(Positioned {
-                    position: chain.position,
-                    message: stored::read("message", read.said)?,
-                });
+        self.read_with("read messages", move |connection| {
+            let sql = "SELECT s.owner, s.hash AS head, s.messages, \
+                       (SELECT m.hash FROM messages m WHERE m.session_id = s.id AND m.position = $2) AS hash \
+                       FROM sessions s WHERE s.id = $1";
+            let row = seen(connection, asker, session, sql, after)?;
+            let mut chain = Chain::from(session, after, &row)?;
+            let until = after.saturating_add(i64::from(limit.min(Self::LONGEST_PAGE)));
+            let mut messages = Vec::new();
+            chain.follow(connection, until.min(chain.last), None, |position, read| {
+                let message = stored::read("message", &read.said)?;
+                messages.push(Positioned { position, message });
+                Ok(())
+            })?;
+            if until >= chain.last {
+                chain.end()?;
             }
-            Ok(())
+            Ok(messages)
         })
-        .await?;
-        if whole {
-            chain.end()?;
-        }
-        Ok(messages)
+        .await
     }
 
     /// Stores a summary. It never parts a call from its result: `through` with an unanswered call is refused.
@@ -204,10 +182,8 @@ impl Store {
     /// The epoch is stale; there is no such message, it is older than the newest summary, or its calls' results come after it.
     pub async fn compact(&self, asker: Asker, compaction: NewCompaction) -> Result<Vec<NumberedEvent>, StoreError> {
         asker.must_be_system("store a summary")?;
-        self.write("store a summary", move |work| {
-            Box::pin(async move { store_summary(work, asker, compaction).await })
-        })
-        .await
+        self.write("store a summary", move |work| store_summary(work, asker, compaction))
+            .await
     }
 
     /// Where a message stands in a session's history.
@@ -226,63 +202,52 @@ impl Store {
     }
 }
 
-/// The messages after one and up to another, in blocks of fifty, since a row costs more than a message does; ready for a model where they
-/// are stored in the dialect that is named, else as they were said. Of each: its three hashes, its id, a line with the lengths of
-/// the name of its dialect and of its bytes and with its role, that name, and its bytes.
-const BLOCKS: &str = "WITH RECURSIVE blocks (first) AS \
-     (SELECT $2 UNION ALL SELECT first + 50 FROM blocks WHERE first + 50 < $3) \
-     SELECT (SELECT GROUP_CONCAT(head || OCTET_LENGTH(said) || ' ' || role || '\n' || dialect || said, '') FROM \
-     (SELECT body_digest || ready_digest || hash || id || OCTET_LENGTH(dialect) || ' ' AS head, role, dialect, \
-     CASE WHEN dialect = $4 THEN ready ELSE body END AS said FROM messages \
-     WHERE session_id = $1 AND position > first AND position <= MIN(first + 50, $3) ORDER BY position)) AS block FROM blocks";
-
-fn block_of(row: &SqliteRow) -> Result<&[u8], StoreError> {
-    let block: Option<&[u8]> = row
-        .try_get("block")
-        .map_err(|source| stored::corrupt("block of messages", source))?;
-    Ok(block.unwrap_or_default())
+/// A session's row with its `owner`, where the one who asks may see it.
+fn seen(connection: &Connection, asker: Asker, session: SessionId, sql: &str, after: i64) -> Result<Row, StoreError> {
+    let row = connection.one(sql, &[session.into(), after.into()]);
+    let row = row.map_err(|source| database("read a session", source))?;
+    let row = row.ok_or_else(|| not_found(session))?;
+    if !asker.may_see(session, row.id("owner")?) {
+        return Err(not_found(session));
+    }
+    Ok(row)
 }
 
-/// A message out of a block.
-struct Read<'a> {
+/// The messages after one and up to another; ready for a model where they are stored in the dialect that is named, else as they
+/// were said.
+const MESSAGES: &str = "SELECT id, role, body_digest, dialect, ready_digest, hash, dialect = $4 AS is_ready, \
+     CASE WHEN dialect = $4 THEN ready ELSE body END AS said FROM messages \
+     WHERE session_id = $1 AND position > $2 AND position <= $3 ORDER BY position";
+
+/// A message as it is stored.
+struct Read {
     id: MessageId,
     role: Role,
     body_digest: Hash,
+    dialect: String,
     ready_digest: Hash,
     hash: Hash,
-    dialect: &'a str,
     /// It is what a model is told, and not what was said.
     ready: bool,
-    said: &'a [u8],
+    said: Vec<u8>,
 }
 
-impl<'a> Read<'a> {
-    /// Takes one off a block. None: that is not how messages are stored.
-    fn take(rest: &mut &'a [u8], dialect: Option<&str>) -> Option<Self> {
-        let text = |bytes| std::str::from_utf8(bytes).ok();
-        let mut hash = || rest.split_off(..32)?.try_into().ok().map(Hash);
-        let (body_digest, ready_digest, hash) = (hash()?, hash()?, hash()?);
-        let id = text(rest.split_off(..36)?)?.parse().ok()?;
-        let end = rest.iter().position(|byte| *byte == b'\n')?;
-        let mut words = text(rest.split_off(..end)?)?.split(' ');
-        rest.split_off_first()?;
-        let stored = rest.split_off(..words.next()?.parse().ok()?)?;
-        let said = rest.split_off(..words.next()?.parse().ok()?)?;
-        let role = match words.next()? {
-            "user" => Role::User,
-            "assistant" => Role::Assistant,
-            _ => return None,
-        };
-        let stored = text(stored)?;
-        Some(Self {
-            id,
-            role,
-            body_digest,
-            ready_digest,
-            hash,
-            dialect: stored,
-            ready: dialect == Some(stored),
-            said,
+impl Read {
+    /// From a row of [`MESSAGES`].
+    fn of(row: Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.id("id")?,
+            role: match row.str("role")? {
+                "user" => Role::User,
+                "assistant" => Role::Assistant,
+                word => return Err(stored::corrupt("message", format!("there is no role {word:?}"))),
+            },
+            body_digest: row.hash("body_digest")?,
+            dialect: row.text("dialect")?,
+            ready_digest: row.hash("ready_digest")?,
+            hash: row.hash("hash")?,
+            ready: row.integer_or_none("is_ready")? == Some(1),
+            said: row.into_bytes("said")?,
         })
     }
 }
@@ -298,9 +263,9 @@ struct Chain {
 
 impl Chain {
     /// After the message at `after`, of which the row holds the `hash`; with the session's `head` and number of `messages`.
-    fn from(session: SessionId, after: i64, row: &SqliteRow) -> Result<Self, StoreError> {
+    fn from(session: SessionId, after: i64, row: &Row) -> Result<Self, StoreError> {
         let last = row.integer("messages")?;
-        let hash = match row.blob_or_none("hash")? {
+        let hash = match row.bytes_or_none("hash")? {
             Some(_) => row.hash("hash")?,
             None if after <= 0 => Hash::default(),
             None if after > last => {
@@ -325,34 +290,43 @@ impl Chain {
         })
     }
 
-    /// Goes on to the next message of a block, and makes sure that it is the one that was stored.
-    fn follow<'a>(&mut self, rest: &mut &'a [u8], dialect: Option<&str>) -> Result<Read<'a>, StoreError> {
-        self.position += 1;
-        let tampered = StoreError::Tampered {
-            session: self.session,
-            position: self.position,
-        };
-        let Some(read) = Read::take(rest, dialect) else {
-            return Err(tampered);
-        };
-        let digest = if read.ready {
-            read.ready_digest
-        } else {
-            read.body_digest
-        };
-        self.hash = message_link(
-            self.hash,
-            self.position,
-            read.id,
-            read.role,
-            read.body_digest,
-            read.dialect,
-            read.ready_digest,
-        );
-        if chain::digest(read.said) != digest || read.hash != self.hash {
-            return Err(tampered);
-        }
-        Ok(read)
+    /// Goes on to the message at `until`, makes sure that each is the one that was stored, and hands it on with its place.
+    fn follow(
+        &mut self,
+        connection: &Connection,
+        until: i64,
+        dialect: Option<&str>,
+        mut take: impl FnMut(i64, Read) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let binds = binds![self.session, self.position, until, dialect];
+        connection.each("read messages", MESSAGES, &binds, |row| {
+            self.position += 1;
+            let tampered = StoreError::Tampered {
+                session: self.session,
+                position: self.position,
+            };
+            let Ok(read) = Read::of(row) else {
+                return Err(tampered);
+            };
+            let digest = if read.ready {
+                read.ready_digest
+            } else {
+                read.body_digest
+            };
+            self.hash = message_link(
+                self.hash,
+                self.position,
+                read.id,
+                read.role,
+                read.body_digest,
+                &read.dialect,
+                read.ready_digest,
+            );
+            if chain::digest(&read.said) != digest || read.hash != self.hash {
+                return Err(tampered);
+            }
+            take(self.position, read)
+        })
     }
 
     /// Makes sure that nothing is missing at the end.
@@ -367,8 +341,8 @@ impl Chain {
     }
 }
 
-async fn store_summary(work: &mut Work, asker: Asker, wanted: NewCompaction) -> Result<Vec<NumberedEvent>, StoreError> {
-    let (run, mut head, _) = runs::read(work, asker, wanted.run).await?;
+fn store_summary(work: &mut Work, asker: Asker, wanted: NewCompaction) -> Result<Vec<NumberedEvent>, StoreError> {
+    let (run, mut head, _) = runs::read(work, asker, wanted.run)?;
     run.check_hold(wanted.epoch)?;
     let refuse = |reason: &str| StoreError::Invalid {
         subject: "the summary",
@@ -376,12 +350,12 @@ async fn store_summary(work: &mut Work, asker: Asker, wanted: NewCompaction) -> 
     };
     let sql = "SELECT m.id, m.role, m.body, s.compacted FROM messages m JOIN sessions s ON s.id = m.session_id \
                WHERE m.session_id = $1 AND m.position = $2";
-    let row = work.one(sql, binds![head.session, wanted.through]).await?;
+    let row = work.one(sql, binds![head.session, wanted.through])?;
     let row = row.ok_or_else(|| refuse("there is no such message"))?;
     if wanted.through <= row.integer("compacted")? {
         return Err(refuse("a newer summary stands for these messages already"));
     }
-    let last: Message = stored::read("message", &row.blob("body")?)?;
+    let last: Message = stored::read("message", row.bytes("body")?)?;
     if last.blocks.iter().any(|block| matches!(block, Block::ToolUse(_))) {
         return Err(refuse(
             "it would part tool calls from their results, which come after it",
@@ -409,6 +383,6 @@ async fn store_summary(work: &mut Work, asker: Asker, wanted: NewCompaction) -> 
         through: last.id,
         summary: words.collect::<Vec<_>>().join("\n"),
     };
-    head.event(work.now, event)?;
+    head.event(work, event)?;
     head.finish(work)
 }

@@ -1,11 +1,10 @@
 //! The ledger: every call of a model and what it cost. It is only added to; a correction is an entry of the difference.
 
 use domain::{Money, RunId, SessionId, Timestamp, TurnId, Usage, UserId};
-use sqlx::sqlite::SqliteRow;
 
 use crate::batch::{Bind, binds};
 use crate::money::Account;
-use crate::stored::Columns;
+use crate::row::Row;
 use crate::writer::Work;
 use crate::{Asker, Charge, Store, StoreError};
 
@@ -70,7 +69,7 @@ impl From<Usage> for Tokens {
 
 impl Tokens {
     /// From a row with the ledger's columns, or their sums.
-    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
             input: row.integer("input")?,
             cache_read: row.integer("cache_read")?,
@@ -168,7 +167,7 @@ impl Store {
             filter.condition()
         );
         let rows = self.read("sum up the ledger", sql, filter.binds()).await?;
-        let sum = |row: &SqliteRow| {
+        let sum = |row: &Row| {
             Ok(UsageSum {
                 name: row.text("name")?,
                 calls: row.integer("calls")?,
@@ -257,7 +256,7 @@ impl UsageFilter {
 }
 
 impl LedgerEntry {
-    fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    fn of(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
             number: row.integer("number")?,
             user: row.id("owner")?,

@@ -4,12 +4,13 @@
 //! returns, what it did is on the disk, whole, together with the events and audit entries that tell of it. Each method is
 //! told who asks ([`Asker`]) and decides by itself; whoever may not see a thing is told that it does not exist.
 //!
-//! A single writer task owns the writing connection. It takes the jobs that have queued up, runs them in one transaction,
-//! commits once for all of them and then answers (group commit); one that fails is left out. Readers have a pool of their own
+//! A single thread owns the writing connection. It takes the jobs that have queued up, runs them in one transaction, commits
+//! once for all of them and then answers (group commit); one that fails is left out. Readers have connections of their own
 //! and never wait for it.
 //!
 //! ```text
-//! open, migrations, writer, batch, chain     how it works
+//! open, migrations, writer, readers          how it works
+//! connection, batch, row, chain              what it works with
 //! users, tokens, session_tokens              who may come in
 //! sessions, prompts, runs, turns, closing    what the agent does
 //! history, events, compaction                what was said and what watchers see
@@ -24,6 +25,7 @@ mod batch;
 mod caps;
 mod chain;
 mod closing;
+mod connection;
 mod error;
 mod events;
 mod head;
@@ -33,7 +35,9 @@ mod migrations;
 mod money;
 mod open;
 mod prompts;
+mod readers;
 mod restore;
+mod row;
 mod runs;
 mod session_tokens;
 mod sessions;

@@ -3,12 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use domain::Timestamp;
-use sqlx::Row;
-use sqlx::sqlite::SqliteConnection;
 
 use crate::StoreError;
 use crate::backup::copy_to;
-use crate::batch::{execute, rows};
+use crate::connection::Connection;
 use crate::error::database;
 use crate::open::{beside, not_a_store};
 
@@ -22,10 +20,10 @@ pub(crate) const APPLICATION: i64 = 0x4245_4C4A;
 pub(crate) const SCHEMA: i64 = MIGRATIONS.len() as i64;
 
 /// What a file says of itself.
-pub(crate) async fn schema_of(connection: &mut SqliteConnection, path: &Path) -> Result<i64, StoreError> {
-    let application = pragma(connection, path, "PRAGMA application_id").await?;
-    let schema = pragma(connection, path, "PRAGMA user_version").await?;
-    let tables = pragma(connection, path, "SELECT COUNT(*) FROM sqlite_master").await?;
+pub(crate) fn schema_of(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
+    let application = pragma(connection, path, "PRAGMA application_id")?;
+    let schema = pragma(connection, path, "PRAGMA user_version")?;
+    let tables = pragma(connection, path, "SELECT COUNT(*) FROM sqlite_master")?;
     if application != APPLICATION && tables > 0 {
         return Err(StoreError::NotAStore {
             path: path.to_owned(),
@@ -42,45 +40,33 @@ pub(crate) async fn schema_of(connection: &mut SqliteConnection, path: &Path) ->
     Ok(if tables == 0 { 0 } else { schema })
 }
 
-async fn pragma(connection: &mut SqliteConnection, path: &Path, sql: &str) -> Result<i64, StoreError> {
-    let found = rows(connection, sql, Vec::new())
-        .await
-        .map_err(|source| not_a_store(path, source))?;
-    Ok(found.first().and_then(|row| row.try_get(0).ok()).unwrap_or(0))
+fn pragma(connection: &Connection, path: &Path, sql: &str) -> Result<i64, StoreError> {
+    let found = connection.first(sql).map_err(|source| not_a_store(path, source))?;
+    Ok(found.unwrap_or(0))
 }
 
 /// Brings the file to this build's schema.
-pub(crate) async fn check_and_run(
-    connection: &mut SqliteConnection,
-    path: &Path,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    run(connection, path, now, MIGRATIONS).await
+pub(crate) fn check_and_run(connection: &Connection, path: &Path, now: Timestamp) -> Result<(), StoreError> {
+    run(connection, path, now, MIGRATIONS)
 }
 
-async fn run(
-    connection: &mut SqliteConnection,
-    path: &Path,
-    now: Timestamp,
-    migrations: &[&str],
-) -> Result<(), StoreError> {
-    let found = schema_of(connection, path).await?;
+fn run(connection: &Connection, path: &Path, now: Timestamp, migrations: &[&str]) -> Result<(), StoreError> {
+    let found = schema_of(connection, path)?;
     let wanted = migrations.len() as i64;
     if found == wanted {
         return Ok(());
     }
     if found > 0 {
         let copy = before(path, found, now);
-        copy_to(connection, &copy).await?;
+        copy_to(connection, &copy)?;
         tracing::info!(copy = %copy.display(), from = found, to = wanted, "the store is migrated; a copy of it was made");
     }
     for (schema, migration) in (1_i64..).zip(migrations).skip(usize::try_from(found).unwrap_or(0)) {
         let sql = format!(
             "BEGIN IMMEDIATE;\n{migration}\nPRAGMA application_id = {APPLICATION};\nPRAGMA user_version = {schema};\nCOMMIT"
         );
-        if let Err(source) = execute(connection, sql, Vec::new()).await {
-            // It fails where the database has rolled back by itself, which is as well.
-            let _ = execute(connection, "ROLLBACK".to_owned(), Vec::new()).await;
+        if let Err(source) = connection.script(&sql) {
+            connection.roll_back();
             return Err(database("migrate the store", source));
         }
     }
@@ -96,47 +82,47 @@ fn before(path: &Path, schema: i64, now: Timestamp) -> PathBuf {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-    use sqlx::{ConnectOptions, Connection};
-
     use super::*;
-    use crate::open::options;
+    use crate::connection::Access;
+    use crate::open::make_private;
 
-    async fn open(path: &Path) -> SqliteConnection {
-        options(path).create_if_missing(true).connect().await.unwrap()
+    fn open(path: &Path) -> Connection {
+        make_private(path).unwrap();
+        Connection::open(path, Access::Write).unwrap()
     }
 
     /// What stands in the only row of the table that the test made.
-    async fn kept(path: &Path) -> i64 {
-        let mut connection = open(path).await;
-        let found = pragma(&mut connection, path, "SELECT word FROM kept").await.unwrap();
-        connection.close().await.unwrap();
+    fn kept(path: &Path) -> i64 {
+        let connection = open(path);
+        let found = pragma(&connection, path, "SELECT word FROM kept").unwrap();
+        connection.close().unwrap();
         found
     }
 
-    #[tokio::test]
-    async fn an_older_store_is_copied_and_then_migrated() {
+    #[test]
+    fn an_older_store_is_copied_and_then_migrated() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("belljar.db");
-        let mut connection = open(&path).await;
-        check_and_run(&mut connection, &path, Timestamp(6)).await.unwrap();
+        let connection = open(&path);
+        check_and_run(&connection, &path, Timestamp(6)).unwrap();
         for sql in ["CREATE TABLE kept (word BIGINT)", "INSERT INTO kept VALUES (42)"] {
-            execute(&mut connection, sql.to_owned(), Vec::new()).await.unwrap();
+            connection.script(sql).unwrap();
         }
         let broken = [MIGRATIONS, &["UPDATE kept SET word = 0; nonsense"]].concat();
-        let error = run(&mut connection, &path, Timestamp(7), &broken).await.unwrap_err();
+        let error = run(&connection, &path, Timestamp(7), &broken).unwrap_err();
         assert!(error.to_string().contains("migrate the store"), "{error}");
         let version = "PRAGMA user_version";
-        assert_eq!(pragma(&mut connection, &path, version).await.unwrap(), SCHEMA);
-        assert_eq!(kept(&path).await, 42, "half a migration is none");
+        assert_eq!(pragma(&connection, &path, version).unwrap(), SCHEMA);
+        assert_eq!(kept(&path), 42, "half a migration is none");
 
         let newer = [MIGRATIONS, &["UPDATE kept SET word = word + 1;"]].concat();
-        run(&mut connection, &path, Timestamp(8), &newer).await.unwrap();
-        assert_eq!(pragma(&mut connection, &path, version).await.unwrap(), SCHEMA + 1);
+        run(&connection, &path, Timestamp(8), &newer).unwrap();
+        assert_eq!(pragma(&connection, &path, version).unwrap(), SCHEMA + 1);
         let copy = before(&path, SCHEMA, Timestamp(8));
-        let mut copied = open(&copy).await;
-        assert_eq!(schema_of(&mut copied, &copy).await.unwrap(), SCHEMA);
-        copied.close().await.unwrap();
-        assert_eq!((kept(&copy).await, kept(&path).await), (42, 43));
-        connection.close().await.unwrap();
+        let copied = open(&copy);
+        assert_eq!(schema_of(&copied, &copy).unwrap(), SCHEMA);
+        copied.close().unwrap();
+        assert_eq!((kept(&copy), kept(&path)), (42, 43));
+        connection.close().unwrap();
     }
 }

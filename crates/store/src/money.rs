@@ -1,12 +1,11 @@
 //! Reservations and charges: what a call may cost is set aside before it is made, and what it cost is charged after it.
 
 use domain::{Epoch, Event, Money, NumberedEvent, RunId, SessionId, TurnId, Usage, UserId};
-use sqlx::sqlite::SqliteRow;
 
-use crate::batch::binds;
+use crate::batch::{binds, statement};
 use crate::caps::{DAYS, DEAREST, SUMS, Sums};
 use crate::head::{HEAD, Head, OPEN};
-use crate::stored::Columns;
+use crate::row::Row;
 use crate::writer::Work;
 use crate::{Asker, Caps, Spend, Store, StoreError, Tokens, ledger, runs};
 
@@ -54,24 +53,19 @@ impl Store {
         asker.must_be_system("reserve for a call")?;
         let (model, price_version) = (model.to_owned(), price_version.to_owned());
         self.write("reserve for a call", move |work| {
-            Box::pin(async move {
-                let (found, mut head, _) = runs::read(work, asker, run).await?;
-                found.check_hold(epoch)?;
-                let day = work.now.day();
-                let sql =
-                    format!("SELECT {SUMS} FROM runs r JOIN sessions s ON s.id = r.session_id {DAYS} WHERE r.id = $1");
-                let row = work
-                    .one(sql, binds![run, day])
-                    .await?
-                    .ok_or_else(|| runs::not_found(run))?;
-                if let Some(over) = Sums::of(&row)?.check(amount, &caps)? {
-                    return Err(StoreError::OverCap(over));
-                }
-                let id = TurnId::new();
-                Account::of(&head, run, day).reserve(work, &mut head, id, &model, &price_version, amount);
-                head.finish(work)?;
-                Ok(Reserved { id })
-            })
+            let (found, mut head, _) = runs::read(work, asker, run)?;
+            found.check_hold(epoch)?;
+            let day = work.now.day();
+            let sql =
+                statement!("SELECT {SUMS} FROM runs r JOIN sessions s ON s.id = r.session_id {DAYS} WHERE r.id = $1");
+            let row = work.one(sql, binds![run, day])?.ok_or_else(|| runs::not_found(run))?;
+            if let Some(over) = Sums::of(&row)?.check(amount, &caps)? {
+                return Err(StoreError::OverCap(over));
+            }
+            let id = TurnId::new();
+            Account::of(&head, run, day).reserve(work, &mut head, id, &model, &price_version, amount);
+            head.finish(work)?;
+            Ok(Reserved { id })
         })
         .await
     }
@@ -88,17 +82,15 @@ impl Store {
     ) -> Result<Vec<NumberedEvent>, StoreError> {
         asker.must_be_system("settle a call")?;
         self.write("settle a call", move |work| {
-            Box::pin(async move {
-                let sql = format!(
+                let sql = statement!(
                     "SELECT {RESERVATION}, {HEAD} FROM reservations v JOIN sessions s ON s.id = v.session_id {OPEN} WHERE v.id = $1"
                 );
-                let row = work.one(sql, binds![id]).await?.ok_or_else(|| no_claim(id))?;
+                let row = work.one(sql, binds![id])?.ok_or_else(|| no_claim(id))?;
                 let mut head = Head::of(&row)?;
                 let reservation = Reservation::of(&row)?;
                 reservation.settle(work, &mut head, &charges)?;
                 head.finish(work)
             })
-        })
         .await
     }
 
@@ -109,10 +101,8 @@ impl Store {
     /// Nothing was ever charged for it.
     pub async fn correct(&self, asker: Asker, id: TurnId, charge: Charge) -> Result<(), StoreError> {
         asker.must_be_system("correct a charge")?;
-        self.write("correct a charge", move |work| {
-            Box::pin(async move { correct(work, id, charge).await })
-        })
-        .await
+        self.write("correct a charge", move |work| correct(work, id, charge))
+            .await
     }
 
     /// What is spent and reserved by a run.
@@ -156,7 +146,7 @@ impl Store {
         self.spend(BY_NAME, format!("day:{day}")).await
     }
 
-    async fn spend(&self, sql: &str, name: String) -> Result<Spend, StoreError> {
+    async fn spend(&self, sql: &'static str, name: String) -> Result<Spend, StoreError> {
         match self.read_one("read what is spent", sql, binds![name]).await? {
             None => Ok(Spend::default()),
             Some(row) => Spend::of(&row),
@@ -172,11 +162,9 @@ impl Store {
         for row in &runs {
             let run: RunId = row.id("run_id")?;
             self.write(ATTEMPT, move |work| {
-                Box::pin(async move {
-                    let (_, mut head, _) = runs::read(work, Asker::System, run).await?;
-                    charge_left(work, &mut head, run).await?;
-                    head.finish(work).map(|_| ())
-                })
+                let (_, mut head, _) = runs::read(work, Asker::System, run)?;
+                charge_left(work, &mut head, run)?;
+                head.finish(work).map(|_| ())
             })
             .await?;
         }
@@ -263,7 +251,7 @@ pub(crate) struct Reservation {
 
 impl Reservation {
     /// From a row with [`RESERVATION`].
-    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
             id: row.id("v_id")?,
             account: Account {
@@ -296,7 +284,7 @@ impl Reservation {
                 false,
             );
             head.event(
-                work.now,
+                work,
                 Event::Usage {
                     run: self.account.run,
                     model: charge.model,
@@ -331,20 +319,20 @@ impl Reservation {
 }
 
 /// Charges every reservation that a run's holder before left.
-pub(crate) async fn charge_left(work: &mut Work, head: &mut Head, run: RunId) -> Result<(), StoreError> {
-    let sql = format!("SELECT {RESERVATION} FROM reservations v WHERE v.run_id = $1");
-    for row in work.all(sql, binds![run]).await? {
+pub(crate) fn charge_left(work: &mut Work, head: &mut Head, run: RunId) -> Result<(), StoreError> {
+    let sql = statement!("SELECT {RESERVATION} FROM reservations v WHERE v.run_id = $1");
+    for row in work.all(sql, binds![run])? {
         Reservation::of(&row)?.charge_whole(work, head)?;
     }
     Ok(())
 }
 
-async fn correct(work: &mut Work, id: TurnId, charge: Charge) -> Result<(), StoreError> {
+fn correct(work: &mut Work, id: TurnId, charge: Charge) -> Result<(), StoreError> {
     let sql = "SELECT owner, session_id, run_id, day, SUM(input) AS input, SUM(cache_read) AS cache_read, \
                SUM(cache_write) AS cache_write, SUM(cache_write_hour) AS cache_write_hour, SUM(output) AS output, \
                SUM(thinking) AS thinking, SUM(cost) AS cost FROM ledger WHERE turn_id = $1 \
                GROUP BY owner, session_id, run_id, day";
-    let row = work.one(sql, binds![id]).await?.ok_or_else(|| no_claim(id))?;
+    let row = work.one(sql, binds![id])?.ok_or_else(|| no_claim(id))?;
     let account = Account {
         session: row.id("session_id")?,
         owner: row.id("owner")?,
@@ -357,7 +345,7 @@ async fn correct(work: &mut Work, id: TurnId, charge: Charge) -> Result<(), Stor
         .clamp(Money::ZERO, DEAREST)
         .minus(Money(row.integer("cost")?));
     ledger::insert(work, &account, id, &Charge { cost, ..charge }, &difference, true);
-    let mut head = Head::read(work, account.session).await?;
+    let mut head = Head::read(work, account.session)?;
     account.add(work, &mut head, cost, Money::ZERO);
     head.finish(work).map(|_| ())
 }

@@ -1,5 +1,6 @@
 //! Opening and closing.
 
+use std::borrow::Cow;
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -7,19 +8,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use domain::Timestamp;
-use futures::TryStreamExt;
-use futures::future::BoxFuture;
-use lifecycle::Tasks;
-use sqlx::sqlite::{
-    SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteRow,
-    SqliteSynchronous,
-};
-use sqlx::{ConnectOptions, Connection};
+use lifecycle::Stop;
+use rusqlite::ErrorCode;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
-use crate::batch::{self, Bind};
+use crate::batch::Bind;
+use crate::connection::{Access, Connection};
 use crate::error::database;
-use crate::writer::{self, Job, QUEUE, Watchers, Work};
+use crate::readers::Readers;
+use crate::row::Row;
+use crate::writer::{self, Job, Watchers, Work, Writer};
 use crate::{StoreError, migrations};
 
 /// What the store takes for the time.
@@ -85,10 +84,11 @@ pub struct Store {
 pub(crate) struct Inner {
     pub(crate) path: PathBuf,
     pub(crate) clock: Clock,
-    pub(crate) readers: SqlitePool,
     pub(crate) watchers: Arc<Watchers>,
+    readers: Readers,
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
-    tasks: Tasks,
+    /// Told when the writer has ended.
+    ended: Stop,
     _lock: Lock,
 }
 
@@ -102,54 +102,49 @@ impl Store {
     /// # Errors
     /// The file is in use, is not a store, is of a newer release, or cannot be written.
     pub async fn open(config: Config) -> Result<Self, StoreError> {
-        const ATTEMPT: &str = "open the store";
+        let store = apart("open the store", move || Self::open_file(config)).await?;
+        store.charge_what_was_left().await?;
+        Ok(store)
+    }
+
+    fn open_file(config: Config) -> Result<Self, StoreError> {
         let lock = Lock::take(&config.path)?;
         make_private(&config.path)?;
-        let failed = |source| database(ATTEMPT, source);
-        let options = options(&config.path);
-        let mut connection = SqliteConnection::connect_with(&options)
-            .await
-            .map_err(|source| not_a_store(&config.path, source))?;
-        migrations::check_and_run(&mut connection, &config.path, config.clock.now()).await?;
-        let readers = SqlitePoolOptions::new()
-            .max_connections(config.readers.max(1))
-            .test_before_acquire(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connect_with(options.read_only(true))
-            .await
-            .map_err(failed)?;
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let connection =
+            Connection::open(&config.path, Access::Write).map_err(|source| not_a_store(&config.path, source))?;
+        migrations::check_and_run(&connection, &config.path, config.clock.now())?;
+        let readers = Readers::open(&config.path, config.readers.max(1))?;
         let watchers = Arc::new(Watchers::default());
-        let tasks = Tasks::new();
-        tasks.spawn(writer::run(
-            connection,
-            queue,
-            Arc::clone(&watchers),
-            config.clock.clone(),
-        ));
-        let store = Self {
+        let ended = Stop::new();
+        let writer = Writer::new(connection, Arc::clone(&watchers), config.clock.clone());
+        let jobs = writer.start(ended.clone()).map_err(|source| StoreError::File {
+            attempt: "start the writer of",
+            path: config.path.clone(),
+            source,
+        })?;
+        Ok(Self {
             inner: Arc::new(Inner {
                 path: config.path,
                 clock: config.clock,
                 readers,
                 watchers,
                 jobs: Mutex::new(Some(jobs)),
-                tasks,
+                ended,
                 _lock: lock,
             }),
-        };
-        store.charge_what_was_left().await?;
-        Ok(store)
+        })
     }
 
     /// Lets what was begun end, then closes the file. Later calls fail with [`StoreError::Closed`].
     pub async fn close(&self) {
         let jobs = self.inner.jobs.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(jobs);
-        self.inner.readers.close().await;
-        if !self.inner.tasks.shut_down(CLOSING).await {
-            tracing::warn!("the store still writes after {CLOSING:?}; what was acknowledged is on the disk");
+        let closing = async {
+            self.inner.readers.close().await;
+            self.inner.ended.cancelled().await;
+        };
+        if timeout(CLOSING, closing).await.is_err() {
+            tracing::warn!("the store still works after {CLOSING:?}; what was acknowledged is on the disk");
         }
     }
 
@@ -157,7 +152,7 @@ impl Store {
     pub(crate) async fn write<T, F>(&self, attempt: &'static str, work: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: for<'w> FnOnce(&'w mut Work) -> BoxFuture<'w, Result<T, StoreError>> + Send + 'static,
+        F: FnOnce(&mut Work) -> Result<T, StoreError> + Send + 'static,
     {
         let closed = || StoreError::Closed { attempt };
         let jobs = self.inner.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -166,45 +161,42 @@ impl Store {
         answer.await.map_err(|_| closed())?
     }
 
+    /// Reads on a connection that only reads.
+    pub(crate) async fn read_with<T, F>(&self, attempt: &'static str, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+    {
+        self.inner.readers.read(attempt, work).await
+    }
+
     /// Every row that a statement gives, from a connection that only reads.
     pub(crate) async fn read(
         &self,
         attempt: &'static str,
-        sql: impl Into<String>,
+        sql: impl Into<Cow<'static, str>>,
         binds: Vec<Bind>,
-    ) -> Result<Vec<SqliteRow>, StoreError> {
-        let failed = |source| database(attempt, source);
-        let mut connection = self.inner.readers.acquire().await.map_err(failed)?;
-        batch::rows(&mut connection, sql, binds).await.map_err(failed)
-    }
-
-    /// Hands on every row that a statement gives, while the next ones are read.
-    pub(crate) async fn read_each(
-        &self,
-        attempt: &'static str,
-        sql: &'static str,
-        binds: Vec<Bind>,
-        mut take: impl FnMut(SqliteRow) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
-        let failed = |source| database(attempt, source);
-        let mut connection = self.inner.readers.acquire().await.map_err(failed)?;
-        let mut rows = batch::stream(&mut connection, sql, binds).map_err(failed)?;
-        while let Some(row) = rows.try_next().await.map_err(failed)? {
-            take(row)?;
-        }
-        Ok(())
+    ) -> Result<Vec<Row>, StoreError> {
+        let sql = sql.into();
+        self.read_with(attempt, move |connection| {
+            let rows = connection.all(&sql, &binds);
+            rows.map_err(|source| database(attempt, source))
+        })
+        .await
     }
 
     /// The first row that a statement gives, if it gives any.
     pub(crate) async fn read_one(
         &self,
         attempt: &'static str,
-        sql: impl Into<String>,
+        sql: &'static str,
         binds: Vec<Bind>,
-    ) -> Result<Option<SqliteRow>, StoreError> {
-        let failed = |source| database(attempt, source);
-        let mut connection = self.inner.readers.acquire().await.map_err(failed)?;
-        batch::row(&mut connection, sql, binds).await.map_err(failed)
+    ) -> Result<Option<Row>, StoreError> {
+        self.read_with(attempt, move |connection| {
+            let row = connection.one(sql, &binds);
+            row.map_err(|source| database(attempt, source))
+        })
+        .await
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -212,38 +204,29 @@ impl Store {
     }
 }
 
-/// How every connection is opened.
-pub(crate) fn options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(SqliteSynchronous::Full)
-        .foreign_keys(true)
-        .busy_timeout(Duration::from_secs(10))
-        .statement_cache_capacity(256)
-        .row_buffer_size(1_000)
-        .pragma("cache_size", "-16000")
-        .pragma("wal_autocheckpoint", "8000")
-        .disable_statement_logging()
+/// Does what takes long where it keeps nobody else from going on.
+pub(crate) async fn apart<T, F>(attempt: &'static str, work: F) -> Result<T, StoreError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> Result<T, StoreError> + Send + 'static,
+{
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| StoreError::Closed { attempt })?
 }
 
 /// What opening something that is no database looks like.
-pub(crate) fn not_a_store(path: &Path, source: sqlx::Error) -> StoreError {
-    /// SQLITE_NOTADB, SQLITE_CORRUPT.
-    const NOT: [&str; 2] = ["26", "11"];
-    match &source {
-        sqlx::Error::Database(error) if error.code().is_some_and(|code| NOT.contains(&&*code)) => {
-            StoreError::NotAStore {
-                path: path.to_owned(),
-                reason: error.message().to_owned(),
-            }
-        }
+pub(crate) fn not_a_store(path: &Path, source: rusqlite::Error) -> StoreError {
+    match source.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => StoreError::NotAStore {
+            path: path.to_owned(),
+            reason: source.to_string(),
+        },
         _ => database("open the store", source),
     }
 }
 
 /// Makes the file where there is none, so that it is never readable by others, not even for a moment.
-fn make_private(path: &Path) -> Result<(), StoreError> {
+pub(crate) fn make_private(path: &Path) -> Result<(), StoreError> {
     let mut options = std::fs::OpenOptions::new();
     options.create(true).append(true).mode(0o600);
     options.open(path).map(drop).map_err(|source| StoreError::File {

@@ -5,9 +5,9 @@ use domain::{
 };
 use serde_json::Value;
 
-use crate::batch::binds;
+use crate::batch::{binds, statement};
 use crate::head::{HEAD, Head, OPEN, not_found};
-use crate::stored::{self, Columns};
+use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, End, Store, StoreError, chain, closing, runs};
 
@@ -88,10 +88,8 @@ impl Store {
     /// The session does not exist, for the one who asks; the message is not a prompt of theirs; the request key was used for another prompt.
     pub async fn accept_prompt(&self, asker: Asker, prompt: Prompt) -> Result<Accepted, StoreError> {
         check(asker, &prompt)?;
-        self.write("store a prompt", move |work| {
-            Box::pin(async move { accept(work, asker, prompt).await })
-        })
-        .await
+        self.write("store a prompt", move |work| accept(work, asker, prompt))
+            .await
     }
 }
 
@@ -132,7 +130,7 @@ fn check(asker: Asker, prompt: &Prompt) -> Result<(), StoreError> {
     }
 }
 
-async fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, StoreError> {
+fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, StoreError> {
     let Author::User { id: author } = prompt.message.author else {
         return Err(stored::corrupt("prompt", "it has no author"));
     };
@@ -140,14 +138,14 @@ async fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepte
         None => None,
         Some(key) => {
             let digest = chain::digest(&stored::write("prompt", &prompt.message.blocks)?);
-            if let Some(accepted) = repeated(work, asker, author, &key, digest).await? {
+            if let Some(accepted) = repeated(work, asker, author, &key, digest)? {
                 return Ok(accepted);
             }
             Some((key, digest))
         }
     };
     let title = title(&prompt.message);
-    let (mut head, created) = find_or_make(work, asker, &prompt.target, prompt.door, &title).await?;
+    let (mut head, created) = find_or_make(work, asker, &prompt.target, prompt.door, &title)?;
     if !created {
         let sql = if head.messages == 0 && head.waiting == 0 {
             "UPDATE sessions SET active = $2, archived = NULL, title = $3, door = $4 WHERE id = $1"
@@ -157,7 +155,7 @@ async fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepte
         work.batch
             .add(sql, binds![head.session, work.now, title, prompt.door.as_str()]);
     }
-    let open = closing::open_runs(work, &head).await?;
+    let open = closing::open_runs(work, &head)?;
     if prompt.delivery != Delivery::Restart && !open.is_empty() && head.waiting >= MOST_WAITING {
         return Err(StoreError::Conflict {
             subject: "the prompt",
@@ -175,7 +173,7 @@ async fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepte
                 reason: None,
                 code: None,
             };
-            head.event(work.now, event)?;
+            head.event(work, event)?;
             (under_way.id, Joined::Steered, Vec::new())
         }
         (Delivery::Queue, Some(_)) => {
@@ -193,12 +191,12 @@ async fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepte
                 code: None,
             };
             for run in &open {
-                closing::close(work, &mut head, run, &end, None).await?;
+                closing::close(work, &mut head, run, &end, None)?;
             }
             if !open.is_empty() {
                 head.epoch.0 += 1;
             }
-            head.message(&mut work.batch, work.now, prompt.message, None)?;
+            head.message(work, prompt.message, None)?;
             let run = RunId::new();
             runs::insert(work, &mut head, run, prompt.delivery, &prompt.settings)?;
             (run, Joined::Started, open.iter().map(|run| run.id).collect())
@@ -223,7 +221,7 @@ async fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepte
 }
 
 /// The answer that the same request got before.
-async fn repeated(
+fn repeated(
     work: &mut Work,
     asker: Asker,
     author: UserId,
@@ -232,7 +230,7 @@ async fn repeated(
 ) -> Result<Option<Accepted>, StoreError> {
     let sql = "SELECT q.digest, q.session_id, q.run_id, q.joined, s.owner FROM requests q \
                JOIN sessions s ON s.id = q.session_id WHERE q.asker = $1 AND q.name = $2";
-    let Some(row) = work.one(sql, binds![author, key]).await? else {
+    let Some(row) = work.one(sql, binds![author, key])? else {
         return Ok(None);
     };
     let session = row.id("session_id")?;
@@ -282,7 +280,7 @@ impl Joined {
 }
 
 /// The session's head; true: it is made with this job. Whoever makes one finishes its head.
-pub(crate) async fn find_or_make(
+pub(crate) fn find_or_make(
     work: &mut Work,
     asker: Asker,
     target: &Target,
@@ -291,7 +289,7 @@ pub(crate) async fn find_or_make(
 ) -> Result<(Head, bool), StoreError> {
     let (owner, key) = match target {
         Target::Session(id) => {
-            let head = Head::read(work, *id).await?;
+            let head = Head::read(work, *id)?;
             if !asker.may_see(*id, head.owner) || matches!(asker, Asker::Session(_)) {
                 return Err(not_found(*id));
             }
@@ -308,13 +306,13 @@ pub(crate) async fn find_or_make(
         return Err(no_user());
     }
     if let Some(key) = key {
-        let sql = format!("SELECT {HEAD} FROM sessions s {OPEN} WHERE s.owner = $1 AND s.name = $2");
-        if let Some(row) = work.one(sql, binds![owner, key.as_str()]).await? {
+        let sql = statement!("SELECT {HEAD} FROM sessions s {OPEN} WHERE s.owner = $1 AND s.name = $2");
+        if let Some(row) = work.one(sql, binds![owner, key.as_str()])? {
             return Ok((Head::of(&row)?, false));
         }
     }
     let there = "SELECT id FROM users WHERE id = $1 AND removed IS NULL";
-    if work.one(there, binds![owner]).await?.is_none() {
+    if work.one(there, binds![owner])?.is_none() {
         return Err(no_user());
     }
     let head = Head::new(SessionId::new(), owner);

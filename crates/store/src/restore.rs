@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 
 use domain::Timestamp;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use sqlx::{ConnectOptions, Connection};
 
 use crate::StoreError;
 use crate::backup::{Draft, check, sync, sync_folder};
-use crate::open::{Lock, beside, options};
+use crate::connection::{Access, Connection};
+use crate::open::{Lock, apart, beside};
 
 /// What restoring did.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,18 +23,23 @@ pub struct Restored {
 /// # Errors
 /// The copy is not a store, is damaged, or is of a newer release; the store is in use; a file cannot be written.
 pub async fn restore(copy: &Path, path: &Path) -> Result<Restored, StoreError> {
+    let (copy, path) = (copy.to_owned(), path.to_owned());
+    apart("restore the store", move || put(&copy, &path)).await
+}
+
+fn put(copy: &Path, path: &Path) -> Result<Restored, StoreError> {
     let _lock = Lock::take(path)?;
-    check(copy).await?;
+    check(copy)?;
     if path.symlink_metadata().is_err() {
         let draft = Draft::beside(path)?;
-        duplicate(copy, &draft).await?;
+        duplicate(copy, &draft)?;
         draft.put(path)?;
         return Ok(Restored { replaced: None });
     }
     let replaced = beside(path, &format!(".replaced-{}", Timestamp::now().0));
     let draft = Draft::at(replaced.clone())?;
-    duplicate(copy, &draft).await?;
-    fold_in_log(path).await;
+    duplicate(copy, &draft)?;
+    fold_in_log(path);
     // A log that could not be folded in belongs to the old store alone, and would be played into the new one.
     for suffix in ["-wal", "-shm"] {
         set_aside(&beside(path, suffix), &beside(&replaced, suffix))?;
@@ -53,7 +58,7 @@ pub async fn restore(copy: &Path, path: &Path) -> Result<Restored, StoreError> {
 }
 
 /// Copies the copy, and makes sure that the whole of it arrived on the disk.
-async fn duplicate(copy: &Path, draft: &Draft) -> Result<(), StoreError> {
+fn duplicate(copy: &Path, draft: &Draft) -> Result<(), StoreError> {
     let failed = |attempt, path: &Path| {
         let path = path.to_owned();
         move |source| StoreError::File { attempt, path, source }
@@ -65,20 +70,17 @@ async fn duplicate(copy: &Path, draft: &Draft) -> Result<(), StoreError> {
         .open(&draft.path)
         .map_err(failed("write", &draft.path))?;
     std::io::copy(&mut source, &mut target).map_err(failed("copy into", &draft.path))?;
-    check(&draft.path).await?;
+    check(&draft.path)?;
     sync(&draft.path)
 }
 
 /// Brings the old store's log into its file, as far as it is sound; where it is not, both are kept as they are.
-async fn fold_in_log(path: &Path) {
-    let folded = async {
-        let mut connection = options(path).connect().await?;
-        sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)")
-            .fetch_all(&mut connection)
-            .await?;
-        connection.close().await
-    };
-    if let Err(error) = folded.await {
+fn fold_in_log(path: &Path) {
+    let folded = Connection::open(path, Access::Write).and_then(|connection| {
+        connection.all("PRAGMA wal_checkpoint(TRUNCATE)", &[])?;
+        connection.close()
+    });
+    if let Err(error) = folded {
         tracing::warn!(path = %path.display(), %error, "the store that is replaced cannot be read; it is kept as it is");
     }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use domain::{Delivery, Epoch, Event, NumberedEvent, RunId, RunState, SessionId, Timestamp, UserId};
 use serde_json::{Value, json};
-use sqlx::sqlite::SqliteRow;
 
-use crate::batch::binds;
+use crate::batch::{binds, statement};
 use crate::head::{HEAD, Head, OPEN};
+use crate::row::Row;
 use crate::sessions::SESSION;
-use crate::stored::{self, Columns};
+use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, AuditEntry, LastTurn, Session, Store, StoreError, audit, closing};
 
@@ -137,7 +137,7 @@ pub(crate) const RUN: &str = "r.id AS r_id, r.session_id AS r_session, r.owner A
 
 impl Run {
     /// From a row with [`RUN`].
-    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
         let state = row.text("r_state")?;
         let holder = row.text_or_none("holder")?;
         let until = row.time("lease_until")?;
@@ -215,7 +215,7 @@ pub(crate) fn insert(
     head.last_run = Some(id);
     head.open_runs += 1;
     head.event(
-        work.now,
+        work,
         Event::Run {
             run: id,
             epoch: head.epoch,
@@ -228,13 +228,13 @@ pub(crate) fn insert(
 }
 
 /// A run with its session's head.
-pub(crate) async fn read(work: &mut Work, asker: Asker, id: RunId) -> Result<(Run, Head, SqliteRow), StoreError> {
-    let sql = format!(
+pub(crate) fn read(work: &mut Work, asker: Asker, id: RunId) -> Result<(Run, Head, Row), StoreError> {
+    let sql = statement!(
         "SELECT {RUN}, {HEAD}, {SESSION}, (SELECT x.id FROM runs x WHERE x.session_id = r.session_id \
          AND x.ended IS NULL AND x.id <> r.id ORDER BY x.id LIMIT 1) AS next_run \
          FROM runs r JOIN sessions s ON s.id = r.session_id {OPEN} WHERE r.id = $1"
     );
-    let row = work.one(sql, binds![id]).await?.ok_or_else(|| not_found(id))?;
+    let row = work.one(sql, binds![id])?.ok_or_else(|| not_found(id))?;
     let head = Head::of(&row)?;
     if !asker.may_see(head.session, head.owner) {
         return Err(not_found(id));
@@ -255,7 +255,7 @@ impl Store {
     /// # Errors
     /// There is none, for the one who asks.
     pub async fn run(&self, asker: Asker, id: RunId) -> Result<Run, StoreError> {
-        let sql = format!("SELECT {RUN} FROM runs r WHERE r.id = $1");
+        let sql = statement!("SELECT {RUN} FROM runs r WHERE r.id = $1");
         let row = self.read_one("read a run", sql, binds![id]).await?;
         let run = row.as_ref().map(Run::of).transpose()?.ok_or_else(|| not_found(id))?;
         if !asker.may_see(run.session, run.owner) {
@@ -276,7 +276,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<Run>, StoreError> {
         self.owner_of(asker, session).await?;
-        let sql = format!(
+        let sql = statement!(
             "SELECT {RUN} FROM runs r WHERE r.session_id = $1 AND ($2 IS NULL OR r.id < $2) ORDER BY r.id DESC LIMIT $3"
         );
         let limit = i64::from(limit.min(Self::LONGEST_PAGE));
@@ -316,10 +316,8 @@ impl Store {
     ) -> Result<Option<TakenRun>, StoreError> {
         asker.must_be_system("take a run")?;
         let holder = holder.to_owned();
-        self.write("take a run", move |work| {
-            Box::pin(async move { take::take(work, asker, run, holder, lease).await })
-        })
-        .await
+        self.write("take a run", move |work| take::take(work, asker, run, holder, lease))
+            .await
     }
 
     /// Lengthens the holder's leases on these runs. Returns those that are lost: taken over, or ended.
@@ -336,25 +334,21 @@ impl Store {
         asker.must_be_system("renew a lease")?;
         let (holder, runs) = (holder.to_owned(), runs.to_vec());
         self.write("renew a lease", move |work| {
-            Box::pin(async move {
-                let rows = work
-                    .all(
-                        "SELECT id FROM runs WHERE ended IS NULL AND holder = $1",
-                        binds![holder.as_str()],
-                    )
-                    .await?;
-                let held = rows
-                    .iter()
-                    .map(|row| row.id("id"))
-                    .collect::<Result<HashSet<RunId>, _>>()?;
-                let until = work.now.after(lease);
-                let (kept, lost): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| held.contains(run));
-                for run in kept {
-                    work.batch
-                        .add("UPDATE runs SET lease_until = $2 WHERE id = $1", binds![run, until]);
-                }
-                Ok(lost)
-            })
+            let rows = work.all(
+                "SELECT id FROM runs WHERE ended IS NULL AND holder = $1",
+                binds![holder.as_str()],
+            )?;
+            let held = rows
+                .iter()
+                .map(|row| row.id("id"))
+                .collect::<Result<HashSet<RunId>, _>>()?;
+            let until = work.now.after(lease);
+            let (kept, lost): (Vec<_>, Vec<_>) = runs.into_iter().partition(|run| held.contains(run));
+            for run in kept {
+                work.batch
+                    .add("UPDATE runs SET lease_until = $2 WHERE id = $1", binds![run, until]);
+            }
+            Ok(lost)
         })
         .await
     }
@@ -367,13 +361,11 @@ impl Store {
         asker.must_be_system("give up a lease")?;
         let holder = holder.to_owned();
         self.write("give up a lease", move |work| {
-            Box::pin(async move {
-                work.batch.add(
-                    "UPDATE runs SET lease_until = 0, holder = NULL WHERE ended IS NULL AND holder = $1",
-                    binds![holder],
-                );
-                Ok(())
-            })
+            work.batch.add(
+                "UPDATE runs SET lease_until = 0, holder = NULL WHERE ended IS NULL AND holder = $1",
+                binds![holder],
+            );
+            Ok(())
         })
         .await
     }
@@ -392,20 +384,18 @@ impl Store {
         asker.must_be_system("let a run wait")?;
         let state = if waiting { RunState::Waiting } else { RunState::Running };
         self.write("let a run wait", move |work| {
-            Box::pin(async move {
-                let (found, mut head, _) = read(work, asker, run).await?;
-                found.check_hold(epoch)?;
-                if found.state == state {
-                    return Ok(Vec::new());
-                }
-                if !found.state.may_become(state) {
-                    return Err(found.stale(epoch));
-                }
-                work.batch
-                    .add("UPDATE runs SET state = $2 WHERE id = $1", binds![run, state.as_str()]);
-                head.event(work.now, told(&found, state))?;
-                head.finish(work)
-            })
+            let (found, mut head, _) = read(work, asker, run)?;
+            found.check_hold(epoch)?;
+            if found.state == state {
+                return Ok(Vec::new());
+            }
+            if !found.state.may_become(state) {
+                return Err(found.stale(epoch));
+            }
+            work.batch
+                .add("UPDATE runs SET state = $2 WHERE id = $1", binds![run, state.as_str()]);
+            head.event(work, told(&found, state))?;
+            head.finish(work)
         })
         .await
     }
@@ -419,7 +409,7 @@ impl Store {
     pub async fn end_run(&self, asker: Asker, run: RunId, epoch: Epoch, end: End) -> Result<Ended, StoreError> {
         asker.must_be_system("end a run")?;
         self.write("end a run", move |work| {
-            Box::pin(async move { closing::end(work, asker, run, Some(epoch), end).await })
+            closing::end(work, asker, run, Some(epoch), end)
         })
         .await
     }
@@ -431,18 +421,16 @@ impl Store {
     pub async fn cancel_run(&self, asker: Asker, run: RunId, reason: &str) -> Result<Ended, StoreError> {
         let reason = reason.to_owned();
         self.write("cancel a run", move |work| {
-            Box::pin(async move {
-                let ended = closing::end(work, asker, run, None, End::cancelled(reason.as_str())).await?;
-                if ended.now {
-                    let entry = AuditEntry {
-                        action: "run.cancelled".to_owned(),
-                        subject: format!("run:{run}"),
-                        detail: json!({ "reason": reason }),
-                    };
-                    audit::append(work, asker, &[entry]).await?;
-                }
-                Ok(ended)
-            })
+            let ended = closing::end(work, asker, run, None, End::cancelled(reason.as_str()))?;
+            if ended.now {
+                let entry = AuditEntry {
+                    action: "run.cancelled".to_owned(),
+                    subject: format!("run:{run}"),
+                    detail: json!({ "reason": reason }),
+                };
+                audit::append(work, asker, &[entry])?;
+            }
+            Ok(ended)
         })
         .await
     }

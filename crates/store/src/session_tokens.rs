@@ -9,11 +9,10 @@ use std::time::Duration;
 use domain::{SessionId, Timestamp};
 use secret::Secret;
 use serde_json::json;
-use sqlx::sqlite::SqliteRow;
 
 use crate::batch::binds;
 use crate::head::{Head, not_found};
-use crate::stored::Columns;
+use crate::row::Row;
 use crate::tokens::new_secret;
 use crate::writer::Work;
 use crate::{Asker, Hash, Store, StoreError, audit, chain};
@@ -43,16 +42,14 @@ impl Store {
     ) -> Result<SessionToken, StoreError> {
         asker.must_be_system("make a session's token")?;
         self.write("make a session's token", move |work| {
-            Box::pin(async move {
-                Head::read(work, session).await?;
-                revoke(work, session);
-                // One that was revoked and has expired since can betray nobody any more.
-                work.batch.add(
-                    "DELETE FROM session_tokens WHERE session_id = $1 AND expires < $2",
-                    binds![session, work.now],
-                );
-                Ok(insert(work, session, life))
-            })
+            Head::read(work, session)?;
+            revoke(work, session);
+            // One that was revoked and has expired since can betray nobody any more.
+            work.batch.add(
+                "DELETE FROM session_tokens WHERE session_id = $1 AND expires < $2",
+                binds![session, work.now],
+            );
+            Ok(insert(work, session, life))
         })
         .await
     }
@@ -69,9 +66,8 @@ impl Store {
     ) -> Result<SessionToken, StoreError> {
         asker.must_be_system("rotate a session's token")?;
         self.write("rotate a session's token", move |work| {
-            Box::pin(async move {
                 let good = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND replaced IS NULL AND revoked IS NULL AND expires > $2";
-                if work.one(good, binds![session, work.now]).await?.is_none() {
+                if work.one(good, binds![session, work.now])?.is_none() {
                     return Err(StoreError::NotFound {
                         kind: "good token of session",
                         id: session.to_string(),
@@ -83,7 +79,6 @@ impl Store {
                 );
                 Ok(insert(work, session, life))
             })
-        })
         .await
     }
 
@@ -100,9 +95,7 @@ impl Store {
             // What follows is written, and decided by the one who writes: two who show it at once are not both let in.
             Verdict::Once | Verdict::Stolen => {
                 let admitted = self
-                    .write("check a session's token", move |work| {
-                        Box::pin(async move { admit(work, hash).await })
-                    })
+                    .write("check a session's token", move |work| admit(work, hash))
                     .await?;
                 admitted.map_err(|reason| StoreError::Unauthorized { reason })
             }
@@ -121,23 +114,21 @@ impl Store {
     ) -> Result<(), StoreError> {
         let reason = reason.to_owned();
         self.write("revoke a session's tokens", move |work| {
-            Box::pin(async move {
-                let head = Head::read(work, session).await?;
-                if !asker.may_see(session, head.owner) {
-                    return Err(not_found(session));
-                }
-                let sql = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND revoked IS NULL";
-                if work.one(sql, binds![session]).await?.is_none() {
-                    return Ok(());
-                }
-                revoke(work, session);
-                let entry = audit::entry(
-                    "session_tokens.revoked",
-                    format!("session:{session}"),
-                    json!({ "reason": reason }),
-                );
-                audit::append(work, asker, &[entry]).await
-            })
+            let head = Head::read(work, session)?;
+            if !asker.may_see(session, head.owner) {
+                return Err(not_found(session));
+            }
+            let sql = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND revoked IS NULL";
+            if work.one(sql, binds![session])?.is_none() {
+                return Ok(());
+            }
+            revoke(work, session);
+            let entry = audit::entry(
+                "session_tokens.revoked",
+                format!("session:{session}"),
+                json!({ "reason": reason }),
+            );
+            audit::append(work, asker, &[entry])
         })
         .await
     }
@@ -166,7 +157,7 @@ enum Verdict {
 }
 
 impl Shown {
-    fn of(row: Option<&SqliteRow>) -> Result<Self, StoreError> {
+    fn of(row: Option<&Row>) -> Result<Self, StoreError> {
         let Some(row) = row else {
             return Ok(Self {
                 session: None,
@@ -198,8 +189,8 @@ impl Shown {
     }
 }
 
-async fn admit(work: &mut Work, hash: Hash) -> Result<Result<SessionId, &'static str>, StoreError> {
-    let row = work.one(SHOWN, binds![hash]).await?;
+fn admit(work: &mut Work, hash: Hash) -> Result<Result<SessionId, &'static str>, StoreError> {
+    let row = work.one(SHOWN, binds![hash])?;
     let shown = Shown::of(row.as_ref())?;
     let Some(session) = shown.session else {
         return Ok(Err("no session has this one"));
@@ -221,7 +212,7 @@ async fn admit(work: &mut Work, hash: Hash) -> Result<Result<SessionId, &'static
                 format!("session:{session}"),
                 json!({ "done": "every token of the session is revoked" }),
             );
-            audit::append(work, Asker::Session(session), &[entry]).await?;
+            audit::append(work, Asker::Session(session), &[entry])?;
             Ok(Err(
                 "it was rotated away long ago; every token of the session is revoked now",
             ))

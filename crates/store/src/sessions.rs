@@ -8,11 +8,11 @@ use domain::{
     UserId,
 };
 use serde_json::Value;
-use sqlx::sqlite::SqliteRow;
 
-use crate::batch::{Bind, binds};
+use crate::batch::{Bind, binds, statement};
 use crate::head::{Head, not_found};
-use crate::stored::{self, Columns};
+use crate::row::Row;
+use crate::stored;
 use crate::{Asker, AuditEntry, Store, StoreError, Target, audit, prompts, session_tokens};
 
 /// A session.
@@ -110,7 +110,7 @@ pub(crate) const SESSION: &str = "s.id AS session_id, s.owner AS owner, s.name A
 
 impl Session {
     /// From a row with [`SESSION`].
-    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
         let name = row.text_or_none("name")?;
         let run = match (row.id_or_none("last_run")?, row.text_or_none("last_state")?) {
             (Some(run), Some(word)) => {
@@ -157,7 +157,7 @@ impl Store {
     /// # Errors
     /// There is none, for the one who asks.
     pub async fn session(&self, asker: Asker, id: SessionId) -> Result<Session, StoreError> {
-        let sql = format!("SELECT {SESSION} FROM sessions s WHERE s.id = $1");
+        let sql = statement!("SELECT {SESSION} FROM sessions s WHERE s.id = $1");
         let row = self.read_one("read a session", sql, binds![id]).await?;
         let session = row
             .as_ref()
@@ -248,30 +248,28 @@ impl Store {
     /// There is none, for the one who asks; a run is under way.
     pub async fn archive_session(&self, asker: Asker, id: SessionId) -> Result<(), StoreError> {
         self.write("archive a session", move |work| {
-            Box::pin(async move {
-                let head = Head::read(work, id).await?;
-                if !asker.may_see(id, head.owner) || matches!(asker, Asker::Session(_)) {
-                    return Err(not_found(id));
-                }
-                if head.open_runs > 0 {
-                    return Err(StoreError::Conflict {
-                        subject: "archiving the session",
-                        reason: "a run is under way or waits: cancel it first".to_owned(),
-                    });
-                }
-                if head.archived {
-                    return Ok(());
-                }
-                work.batch
-                    .add("UPDATE sessions SET archived = $2 WHERE id = $1", binds![id, work.now]);
-                session_tokens::revoke(work, id);
-                let entry = AuditEntry {
-                    action: "session.archived".to_owned(),
-                    subject: format!("session:{id}"),
-                    detail: Value::Null,
-                };
-                audit::append(work, asker, &[entry]).await
-            })
+            let head = Head::read(work, id)?;
+            if !asker.may_see(id, head.owner) || matches!(asker, Asker::Session(_)) {
+                return Err(not_found(id));
+            }
+            if head.open_runs > 0 {
+                return Err(StoreError::Conflict {
+                    subject: "archiving the session",
+                    reason: "a run is under way or waits: cancel it first".to_owned(),
+                });
+            }
+            if head.archived {
+                return Ok(());
+            }
+            work.batch
+                .add("UPDATE sessions SET archived = $2 WHERE id = $1", binds![id, work.now]);
+            session_tokens::revoke(work, id);
+            let entry = AuditEntry {
+                action: "session.archived".to_owned(),
+                subject: format!("session:{id}"),
+                detail: Value::Null,
+            };
+            audit::append(work, asker, &[entry])
         })
         .await
     }
@@ -291,15 +289,13 @@ impl Store {
         asker.must_be_system("tell of a sandbox")?;
         let (state, reason) = (state.to_owned(), reason.map(str::to_owned));
         self.write("tell of a sandbox", move |work| {
-            Box::pin(async move {
-                let mut head = Head::read(work, session).await?;
-                work.batch.add(
-                    "UPDATE sessions SET sandbox = $2, sandbox_state = $3 WHERE id = $1",
-                    binds![session, sandbox, state.as_str()],
-                );
-                head.event(work.now, Event::Sandbox { state, reason })?;
-                head.finish(work)
-            })
+            let mut head = Head::read(work, session)?;
+            work.batch.add(
+                "UPDATE sessions SET sandbox = $2, sandbox_state = $3 WHERE id = $1",
+                binds![session, sandbox, state.as_str()],
+            );
+            head.event(work, Event::Sandbox { state, reason })?;
+            head.finish(work)
         })
         .await
     }
@@ -337,14 +333,12 @@ impl Store {
         let title = title.to_owned();
         let (id, made) = self
             .write("open a session", move |work| {
-                Box::pin(async move {
-                    let (head, made) = prompts::find_or_make(work, asker, &target, door, &title).await?;
-                    let id = head.session;
-                    if made {
-                        head.finish(work)?;
-                    }
-                    Ok((id, made))
-                })
+                let (head, made) = prompts::find_or_make(work, asker, &target, door, &title)?;
+                let id = head.session;
+                if made {
+                    head.finish(work)?;
+                }
+                Ok((id, made))
             })
             .await?;
         Ok((self.session(asker, id).await?, made))

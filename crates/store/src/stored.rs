@@ -1,14 +1,9 @@
-//! How values stand in the database: JSON with a version, rows with names.
+//! How values stand in the database: JSON with a version.
 
-use std::str::FromStr;
-
-use domain::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
 
-use crate::{Hash, StoreError};
+use crate::StoreError;
 
 /// The version that this build writes; it reads every one up to it.
 const VERSION: u32 = 1;
@@ -56,72 +51,6 @@ pub(crate) fn corrupt(kind: &'static str, source: impl Into<Box<dyn std::error::
     StoreError::Corrupt {
         kind,
         source: source.into(),
-    }
-}
-
-/// A row whose columns are read by name.
-pub(crate) trait Columns {
-    fn integer(&self, name: &str) -> Result<i64, StoreError>;
-    fn integer_or_none(&self, name: &str) -> Result<Option<i64>, StoreError>;
-    fn text(&self, name: &str) -> Result<String, StoreError>;
-    fn text_or_none(&self, name: &str) -> Result<Option<String>, StoreError>;
-    fn blob(&self, name: &str) -> Result<Vec<u8>, StoreError>;
-    fn blob_or_none(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError>;
-
-    fn time(&self, name: &str) -> Result<Timestamp, StoreError> {
-        self.integer(name).map(Timestamp)
-    }
-
-    fn time_or_none(&self, name: &str) -> Result<Option<Timestamp>, StoreError> {
-        Ok(self.integer_or_none(name)?.map(Timestamp))
-    }
-
-    fn hash(&self, name: &str) -> Result<Hash, StoreError> {
-        let bytes = self.blob(name)?;
-        let hash = <[u8; 32]>::try_from(bytes.as_slice()).map_err(|source| corrupt("hash", source))?;
-        Ok(Hash(hash))
-    }
-
-    fn id<T>(&self, name: &str) -> Result<T, StoreError>
-    where
-        T: FromStr<Err = domain::ParseIdError>,
-    {
-        self.text(name)?.parse().map_err(|source| corrupt("id", source))
-    }
-
-    fn id_or_none<T>(&self, name: &str) -> Result<Option<T>, StoreError>
-    where
-        T: FromStr<Err = domain::ParseIdError>,
-    {
-        self.text_or_none(name)?
-            .map(|text| text.parse().map_err(|source| corrupt("id", source)))
-            .transpose()
-    }
-}
-
-impl Columns for SqliteRow {
-    fn integer(&self, name: &str) -> Result<i64, StoreError> {
-        self.try_get(name).map_err(|source| corrupt("row", source))
-    }
-
-    fn integer_or_none(&self, name: &str) -> Result<Option<i64>, StoreError> {
-        self.try_get(name).map_err(|source| corrupt("row", source))
-    }
-
-    fn text(&self, name: &str) -> Result<String, StoreError> {
-        self.try_get(name).map_err(|source| corrupt("row", source))
-    }
-
-    fn text_or_none(&self, name: &str) -> Result<Option<String>, StoreError> {
-        self.try_get(name).map_err(|source| corrupt("row", source))
-    }
-
-    fn blob(&self, name: &str) -> Result<Vec<u8>, StoreError> {
-        self.try_get(name).map_err(|source| corrupt("row", source))
-    }
-
-    fn blob_or_none(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.try_get(name).map_err(|source| corrupt("row", source))
     }
 }
 

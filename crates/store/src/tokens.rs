@@ -3,10 +3,9 @@
 use domain::{Timestamp, TokenId, UserId};
 use secret::Secret;
 use serde_json::json;
-use sqlx::sqlite::SqliteRow;
 
 use crate::batch::binds;
-use crate::stored::Columns;
+use crate::row::Row;
 use crate::{Asker, Store, StoreError, User, audit, chain, users};
 
 /// The longest label, in bytes.
@@ -97,36 +96,34 @@ impl Store {
         }
         let label = label.to_owned();
         self.write(ATTEMPT, move |work| {
-            Box::pin(async move {
-                let there = "SELECT id FROM users WHERE id = $1 AND removed IS NULL";
-                if work.one(there, binds![user]).await?.is_none() {
-                    return Err(users::not_found(user));
-                }
-                let token = Token {
-                    id: TokenId::new(),
+            let there = "SELECT id FROM users WHERE id = $1 AND removed IS NULL";
+            if work.one(there, binds![user])?.is_none() {
+                return Err(users::not_found(user));
+            }
+            let token = Token {
+                id: TokenId::new(),
+                user,
+                label,
+                created: work.now,
+                expires,
+                revoked: None,
+            };
+            let secret = new_secret("blj");
+            work.batch.add(
+                "INSERT INTO tokens (id, user_id, label, hash, created, expires) VALUES ($1, $2, $3, $4, $5, $6)",
+                binds![
+                    token.id,
                     user,
-                    label,
-                    created: work.now,
-                    expires,
-                    revoked: None,
-                };
-                let secret = new_secret("blj");
-                work.batch.add(
-                    "INSERT INTO tokens (id, user_id, label, hash, created, expires) VALUES ($1, $2, $3, $4, $5, $6)",
-                    binds![
-                        token.id,
-                        user,
-                        token.label.as_str(),
-                        chain::digest(secret.expose().as_bytes()),
-                        token.created,
-                        token.expires
-                    ],
-                );
-                let detail = json!({ "user": user, "label": token.label, "expires": token.expires });
-                let entry = audit::entry("token.created", format!("token:{}", token.id), detail);
-                audit::append(work, asker, &[entry]).await?;
-                Ok(NewToken { token, secret })
-            })
+                    token.label.as_str(),
+                    chain::digest(secret.expose().as_bytes()),
+                    token.created,
+                    token.expires
+                ],
+            );
+            let detail = json!({ "user": user, "label": token.label, "expires": token.expires });
+            let entry = audit::entry("token.created", format!("token:{}", token.id), detail);
+            audit::append(work, asker, &[entry])?;
+            Ok(NewToken { token, secret })
         })
         .await
     }
@@ -178,29 +175,27 @@ impl Store {
             id: token.to_string(),
         };
         self.write("revoke a token", move |work| {
-            Box::pin(async move {
-                let sql = "SELECT id, user_id, label, created, expires, revoked FROM tokens WHERE id = $1";
-                let row = work.one(sql, binds![token]).await?.ok_or_else(not_found)?;
-                let found = Token::of(&row)?;
-                if !asker.may_act_for(found.user) {
-                    return Err(not_found());
-                }
-                if found.revoked.is_some() {
-                    return Ok(());
-                }
-                work.batch
-                    .add("UPDATE tokens SET revoked = $2 WHERE id = $1", binds![token, work.now]);
-                let detail = json!({ "user": found.user, "label": found.label });
-                let entry = audit::entry("token.revoked", format!("token:{token}"), detail);
-                audit::append(work, asker, &[entry]).await
-            })
+            let sql = "SELECT id, user_id, label, created, expires, revoked FROM tokens WHERE id = $1";
+            let row = work.one(sql, binds![token])?.ok_or_else(not_found)?;
+            let found = Token::of(&row)?;
+            if !asker.may_act_for(found.user) {
+                return Err(not_found());
+            }
+            if found.revoked.is_some() {
+                return Ok(());
+            }
+            work.batch
+                .add("UPDATE tokens SET revoked = $2 WHERE id = $1", binds![token, work.now]);
+            let detail = json!({ "user": found.user, "label": found.label });
+            let entry = audit::entry("token.revoked", format!("token:{token}"), detail);
+            audit::append(work, asker, &[entry])
         })
         .await
     }
 }
 
 impl Token {
-    fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    fn of(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
             id: row.id("id")?,
             user: row.id("user_id")?,

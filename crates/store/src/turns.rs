@@ -5,14 +5,14 @@ use domain::{
     ToolResult, TurnId,
 };
 use serde_json::value::RawValue;
-use sqlx::sqlite::SqliteRow;
 
-use crate::batch::binds;
+use crate::batch::{binds, statement};
 use crate::caps::{DAYS, SUMS, Sums};
 use crate::head::{HEAD, Head, OPEN, composed};
 use crate::money::{Account, RESERVATION, Reservation, charge_left, no_claim};
+use crate::row::Row;
 use crate::runs::{RUN, not_found};
-use crate::stored::{self, Columns};
+use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, Caps, Charge, Dialect, End, OverCap, Run, Store, StoreError, closing};
 
@@ -143,10 +143,7 @@ impl Store {
         if matches!(asker, Asker::User { .. }) {
             asker.must_be_system("begin a turn")?;
         }
-        self.write("begin a turn", move |work| {
-            Box::pin(async move { begin(work, asker, turn).await })
-        })
-        .await
+        self.write("begin a turn", move |work| begin(work, asker, turn)).await
     }
 
     /// Stores a turn's reply, charges its cost, frees its reservation, and ends the run where it says so, all in one transaction.
@@ -155,10 +152,7 @@ impl Store {
     /// There is no such claim (it was finished, failed, or charged after a crash); the message is not a model's.
     pub async fn finish_turn(&self, asker: Asker, turn: FinishTurn) -> Result<Finished, StoreError> {
         asker.must_be_system("finish a turn")?;
-        self.write("finish a turn", move |work| {
-            Box::pin(async move { finish(work, turn).await })
-        })
-        .await
+        self.write("finish a turn", move |work| finish(work, turn)).await
     }
 
     /// Gives up a turn: charges what it cost, frees its reservation, and ends the run where it says so. It can be begun again
@@ -174,10 +168,8 @@ impl Store {
         end: Option<End>,
     ) -> Result<Finished, StoreError> {
         asker.must_be_system("give up a turn")?;
-        self.write("give up a turn", move |work| {
-            Box::pin(async move { fail(work, id, &charges, end).await })
-        })
-        .await
+        self.write("give up a turn", move |work| fail(work, id, &charges, end))
+            .await
     }
 }
 
@@ -191,21 +183,20 @@ fn refused(reason: impl Into<String>) -> StoreError {
     }
 }
 
-fn reply_of(row: &SqliteRow) -> Result<Option<Box<RawValue>>, StoreError> {
+fn reply_of(row: &Row) -> Result<Option<Box<RawValue>>, StoreError> {
     row.text_or_none("reply")?
         .map(|reply| RawValue::from_string(reply).map_err(|source| stored::corrupt("reply", source)))
         .transpose()
 }
 
-async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, StoreError> {
-    let sql = format!(
+fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, StoreError> {
+    let sql = statement!(
         "SELECT {RUN}, {HEAD}, {TURN}, {SUMS} FROM runs r JOIN sessions s ON s.id = r.session_id {OPEN} {DAYS} \
          LEFT JOIN turns t ON t.run_id = r.id AND t.turn = $3 WHERE r.id = $1"
     );
     let day = work.now.day();
     let row = work
-        .one(sql, binds![wanted.run, day, i64::from(wanted.turn)])
-        .await?
+        .one(sql, binds![wanted.run, day, i64::from(wanted.turn)])?
         .ok_or_else(|| not_found(wanted.run))?;
     let (run, mut head) = (Run::of(&row)?, Head::of(&row)?);
     if !asker.may_see(head.session, head.owner) {
@@ -237,14 +228,14 @@ async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun
                 message: row.id("t_message")?,
             });
         }
-        charge_left(work, &mut head, run.id).await?;
+        charge_left(work, &mut head, run.id)?;
         changed = true;
     }
     if state.is_none() {
         changed = answer(work, &mut head, &wanted)?;
     }
-    for message in closing::take_waiting(work, &mut head, Some(run.id)).await? {
-        head.message(&mut work.batch, work.now, message, wanted.dialect.as_ref())?;
+    for message in closing::take_waiting(work, &mut head, Some(run.id))? {
+        head.message(work, message, wanted.dialect.as_ref())?;
         changed = true;
     }
     if let Some(over) = Sums::of(&row)?.check(wanted.reserve, &wanted.caps)? {
@@ -276,7 +267,7 @@ async fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun
         message: wanted.opens,
         run: run.id,
     };
-    head.event(work.now, opened)?;
+    head.event(work, opened)?;
     Ok(Begun::Yours {
         id,
         events: head.finish(work)?,
@@ -313,7 +304,7 @@ fn answer(work: &mut Work, head: &mut Head, wanted: &BeginTurn) -> Result<bool, 
         }
     }
     for event in &wanted.events {
-        head.event(work.now, event.clone())?;
+        head.event(work, event.clone())?;
     }
     if head.open_calls.is_empty() {
         return Ok(!wanted.events.is_empty());
@@ -329,7 +320,7 @@ fn answer(work: &mut Work, head: &mut Head, wanted: &BeginTurn) -> Result<bool, 
         Author::Sandbox
     };
     let message = composed(author, Role::User, results.map(Block::ToolResult).collect(), work.now);
-    head.message(&mut work.batch, work.now, message, wanted.dialect.as_ref())?;
+    head.message(work, message, wanted.dialect.as_ref())?;
     Ok(true)
 }
 
@@ -348,15 +339,15 @@ struct Claim {
 }
 
 impl Claim {
-    async fn read(work: &mut Work, id: TurnId) -> Result<Self, StoreError> {
-        let sql = format!(
+    fn read(work: &mut Work, id: TurnId) -> Result<Self, StoreError> {
+        let sql = statement!(
             "SELECT {RUN}, {HEAD}, {TURN}, {RESERVATION}, \
              (SELECT COUNT(*) FROM waiting w WHERE w.session_id = s.id AND w.run_id = r.id) AS joining, \
              (SELECT x.id FROM runs x WHERE x.session_id = s.id AND x.ended IS NULL AND x.id <> r.id ORDER BY x.id LIMIT 1) AS next_run \
              FROM turns t JOIN runs r ON r.id = t.run_id JOIN sessions s ON s.id = r.session_id {OPEN} \
              JOIN reservations v ON v.id = t.id WHERE t.id = $1 AND t.state = 'claimed'"
         );
-        let row = work.one(sql, binds![id]).await?.ok_or_else(|| no_claim(id))?;
+        let row = work.one(sql, binds![id])?.ok_or_else(|| no_claim(id))?;
         let run = Run::of(&row)?;
         let holds = !run.state.is_final() && run.epoch.0 == row.integer("t_epoch")?;
         Ok(Self {
@@ -372,7 +363,7 @@ impl Claim {
     }
 
     /// Ends the run, if it is to end.
-    async fn end(
+    fn end(
         &mut self,
         work: &mut Work,
         end: Option<End>,
@@ -388,7 +379,7 @@ impl Claim {
                 end.state.as_str()
             )));
         }
-        let next = closing::close(work, &mut self.head, &self.run, &end, dialect).await?;
+        let next = closing::close(work, &mut self.head, &self.run, &end, dialect)?;
         Ok(next.or(self.waits))
     }
 
@@ -415,8 +406,8 @@ impl Claim {
     }
 }
 
-async fn finish(work: &mut Work, wanted: FinishTurn) -> Result<Finished, StoreError> {
-    let mut claim = Claim::read(work, wanted.id).await?;
+fn finish(work: &mut Work, wanted: FinishTurn) -> Result<Finished, StoreError> {
+    let mut claim = Claim::read(work, wanted.id)?;
     if !claim.holds {
         return claim.stale(work, &wanted.charges);
     }
@@ -432,9 +423,9 @@ async fn finish(work: &mut Work, wanted: FinishTurn) -> Result<Finished, StoreEr
         return Err(refused("its reply is not the message of a model that it opened"));
     }
     let dialect = wanted.dialect.as_ref();
-    claim.head.message(&mut work.batch, work.now, message, dialect)?;
+    claim.head.message(work, message, dialect)?;
     for event in wanted.events {
-        claim.head.event(work.now, event)?;
+        claim.head.event(work, event)?;
     }
     claim.reservation.settle(work, &mut claim.head, &wanted.charges)?;
     claim.set(work, "done", Some(&wanted.reply));
@@ -446,13 +437,13 @@ async fn finish(work: &mut Work, wanted: FinishTurn) -> Result<Finished, StoreEr
     Ok(Finished {
         outcome: TurnOutcome::Stored,
         goes_on,
-        next: claim.end(work, end, dialect).await?,
+        next: claim.end(work, end, dialect)?,
         events: claim.head.finish(work)?,
     })
 }
 
-async fn fail(work: &mut Work, id: TurnId, charges: &[Charge], end: Option<End>) -> Result<Finished, StoreError> {
-    let mut claim = Claim::read(work, id).await?;
+fn fail(work: &mut Work, id: TurnId, charges: &[Charge], end: Option<End>) -> Result<Finished, StoreError> {
+    let mut claim = Claim::read(work, id)?;
     if !claim.holds {
         return claim.stale(work, charges);
     }
@@ -464,15 +455,15 @@ async fn fail(work: &mut Work, id: TurnId, charges: &[Charge], end: Option<End>)
     Ok(Finished {
         outcome: TurnOutcome::Stored,
         goes_on: false,
-        next: claim.end(work, end, None).await?,
+        next: claim.end(work, end, None)?,
         events: claim.head.finish(work)?,
     })
 }
 
 /// A run's last turn.
-pub(crate) async fn last(work: &mut Work, run: RunId) -> Result<Option<LastTurn>, StoreError> {
-    let sql = format!("SELECT {TURN} FROM turns t WHERE t.run_id = $1 ORDER BY t.turn DESC LIMIT 1");
-    let Some(row) = work.one(sql, binds![run]).await? else {
+pub(crate) fn last(work: &mut Work, run: RunId) -> Result<Option<LastTurn>, StoreError> {
+    let sql = statement!("SELECT {TURN} FROM turns t WHERE t.run_id = $1 ORDER BY t.turn DESC LIMIT 1");
+    let Some(row) = work.one(sql, binds![run])? else {
         return Ok(None);
     };
     Ok(Some(LastTurn {

@@ -2,10 +2,9 @@
 
 use domain::{Timestamp, UserId};
 use serde_json::json;
-use sqlx::sqlite::SqliteRow;
 
 use crate::batch::binds;
-use crate::stored::Columns;
+use crate::row::Row;
 use crate::{Asker, Store, StoreError, audit};
 
 /// The longest name, in bytes.
@@ -42,30 +41,28 @@ impl Store {
         }
         let name = name.to_owned();
         self.write(ATTEMPT, move |work| {
-            Box::pin(async move {
-                let taken = "SELECT id FROM users WHERE name = $1 AND removed IS NULL";
-                if work.one(taken, binds![name.as_str()]).await?.is_some() {
-                    return Err(StoreError::Conflict {
-                        subject: "the user's name",
-                        reason: format!("there is a user {name:?} already"),
-                    });
-                }
-                let user = User {
-                    id: UserId::new(),
-                    name,
-                    admin,
-                    created: work.now,
-                    removed: None,
-                };
-                work.batch.add(
-                    "INSERT INTO users (id, name, admin, created) VALUES ($1, $2, $3, $4)",
-                    binds![user.id, user.name.as_str(), user.admin, user.created],
-                );
-                let detail = json!({ "name": user.name, "admin": user.admin });
-                let entry = audit::entry("user.created", format!("user:{}", user.id), detail);
-                audit::append(work, asker, &[entry]).await?;
-                Ok(user)
-            })
+            let taken = "SELECT id FROM users WHERE name = $1 AND removed IS NULL";
+            if work.one(taken, binds![name.as_str()])?.is_some() {
+                return Err(StoreError::Conflict {
+                    subject: "the user's name",
+                    reason: format!("there is a user {name:?} already"),
+                });
+            }
+            let user = User {
+                id: UserId::new(),
+                name,
+                admin,
+                created: work.now,
+                removed: None,
+            };
+            work.batch.add(
+                "INSERT INTO users (id, name, admin, created) VALUES ($1, $2, $3, $4)",
+                binds![user.id, user.name.as_str(), user.admin, user.created],
+            );
+            let detail = json!({ "name": user.name, "admin": user.admin });
+            let entry = audit::entry("user.created", format!("user:{}", user.id), detail);
+            audit::append(work, asker, &[entry])?;
+            Ok(user)
         })
         .await
     }
@@ -102,10 +99,9 @@ impl Store {
     pub async fn remove_user(&self, asker: Asker, id: UserId) -> Result<(), StoreError> {
         asker.must_be_admin("remove a user")?;
         self.write("remove a user", move |work| {
-            Box::pin(async move {
                 let sql = "SELECT id, name, admin, created, removed, \
                            (SELECT COUNT(*) FROM users WHERE admin = 1 AND removed IS NULL) AS admins FROM users WHERE id = $1";
-                let row = work.one(sql, binds![id]).await?.ok_or_else(|| not_found(id))?;
+                let row = work.one(sql, binds![id])?.ok_or_else(|| not_found(id))?;
                 let user = User::of(&row)?;
                 if user.removed.is_some() {
                     return Ok(());
@@ -127,16 +123,15 @@ impl Store {
                     binds![id, work.now],
                 );
                 let entry = audit::entry("user.removed", format!("user:{id}"), json!({ "name": user.name }));
-                audit::append(work, asker, &[entry]).await
+                audit::append(work, asker, &[entry])
             })
-        })
         .await
     }
 }
 
 impl User {
     /// From a row with all of a user's columns.
-    pub(crate) fn of(row: &SqliteRow) -> Result<Self, StoreError> {
+    pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
         Ok(Self {
             id: row.id("id")?,
             name: row.text("name")?,

@@ -1,35 +1,34 @@
 //! The one who writes: takes the jobs that have queued up, runs them in one transaction, commits once, answers all.
 //!
-//! A job reads on the writing connection, decides, and leaves its writes in a batch; the batch is executed after it, in one
-//! trip, so a job that fails while it decides has written nothing. `BEGIN` travels with a group's first batch and `COMMIT` with its
-//! last. Batches have no savepoints, which would cost more than all they write: should one fail, the others are written anew.
+//! It is a thread of its own, so that a job costs two changes of thread, however many statements it has. A job reads on the
+//! writing connection, decides, and leaves its writes in a batch; the batch is executed after it, so a job that fails while
+//! it decides has written nothing. Batches have no savepoints, which would cost all for the sake of the few that fail: should
+//! one, the others are written anew.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::{EventNumber, SessionId, Timestamp};
-use futures::future::BoxFuture;
-use sqlx::Connection;
-use sqlx::sqlite::{SqliteConnection, SqliteRow};
+use lifecycle::Stop;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::batch::{self, Batch, Bind};
-use crate::error::database;
+use crate::batch::{Batch, Bind};
+use crate::connection::Connection;
+use crate::error::{database, database_shared};
+use crate::row::Row;
 use crate::{Clock, StoreError};
 
 /// Jobs that may wait; then whoever brings another waits.
-pub(crate) const QUEUE: usize = 1_024;
+const QUEUE: usize = 1_024;
 /// Jobs in one transaction.
 const GROUP: usize = 256;
-const BEGIN: &str = "BEGIN IMMEDIATE;\n";
-const COMMIT: &str = "COMMIT";
 
 /// Watched sessions, from which on those that nobody watches any more are looked for.
 const SWEEP: usize = 1_024;
 
 /// What a job works with.
 pub(crate) struct Work {
-    connection: SqliteConnection,
+    connection: Connection,
     /// What is going to be written.
     pub(crate) batch: Batch,
     /// Sessions that got events, and the number of the newest.
@@ -37,61 +36,50 @@ pub(crate) struct Work {
     /// When the job began.
     pub(crate) now: Timestamp,
     /// What is being tried, for errors.
-    pub(crate) attempt: &'static str,
+    attempt: &'static str,
 }
 
 impl Work {
     /// Every row that a statement gives.
-    pub(crate) async fn all(&mut self, sql: impl Into<String>, binds: Vec<Bind>) -> Result<Vec<SqliteRow>, StoreError> {
-        batch::rows(&mut self.connection, sql, binds)
-            .await
-            .map_err(|source| database(self.attempt, source))
+    pub(crate) fn all(&self, sql: &str, binds: Vec<Bind>) -> Result<Vec<Row>, StoreError> {
+        let rows = self.connection.all(sql, &binds);
+        rows.map_err(|source| database(self.attempt, source))
     }
 
     /// The first row that a statement gives, if it gives any.
-    pub(crate) async fn one(
-        &mut self,
-        sql: impl Into<String>,
-        binds: Vec<Bind>,
-    ) -> Result<Option<SqliteRow>, StoreError> {
-        batch::row(&mut self.connection, sql, binds)
-            .await
-            .map_err(|source| database(self.attempt, source))
+    pub(crate) fn one(&self, sql: &str, binds: Vec<Bind>) -> Result<Option<Row>, StoreError> {
+        let row = self.connection.one(sql, &binds);
+        row.map_err(|source| database(self.attempt, source))
     }
 }
 
-type Verdict<'a> = Result<(), &'a Arc<sqlx::Error>>;
-type Answer = Box<dyn FnOnce(Verdict<'_>) + Send>;
+type Verdict<'a> = Result<(), &'a Arc<rusqlite::Error>>;
+type Answer = Box<dyn FnOnce(Verdict<'_>)>;
 /// Runs the job; what comes back is told whether it was committed. None: the job failed and has been answered.
-pub(crate) type Job = Box<dyn for<'w> FnOnce(&'w mut Work) -> BoxFuture<'w, Option<Answer>> + Send>;
+pub(crate) type Job = Box<dyn FnOnce(&mut Work) -> Option<Answer> + Send>;
 
 /// Makes a job of a function, and the place where its answer arrives.
-pub(crate) fn job<T, F>(attempt: &'static str, work: F) -> (Job, oneshot::Receiver<Result<T, StoreError>>)
+pub(crate) fn job<T, F>(attempt: &'static str, decide: F) -> (Job, oneshot::Receiver<Result<T, StoreError>>)
 where
     T: Send + 'static,
-    F: for<'w> FnOnce(&'w mut Work) -> BoxFuture<'w, Result<T, StoreError>> + Send + 'static,
+    F: FnOnce(&mut Work) -> Result<T, StoreError> + Send + 'static,
 {
     let (reply, answer) = oneshot::channel();
-    let job: Job = Box::new(move |writer| {
-        Box::pin(async move {
-            writer.attempt = attempt;
-            // Whoever asked may have gone away; what was asked is done all the same.
-            match work(writer).await {
-                Ok(value) => Some(Box::new(move |verdict: Verdict<'_>| {
-                    let _ = reply.send(verdict.map(|()| value).map_err(|source| shared(attempt, source)));
-                }) as Answer),
-                Err(error) => {
-                    let _ = reply.send(Err(error));
-                    None
-                }
+    let job: Job = Box::new(move |work| {
+        work.attempt = attempt;
+        // Whoever asked may have gone away; what was asked is done all the same.
+        match decide(work) {
+            Ok(value) => Some(Box::new(move |verdict: Verdict<'_>| {
+                let failed = |source: &Arc<rusqlite::Error>| database_shared(attempt, Arc::clone(source));
+                let _ = reply.send(verdict.map(|()| value).map_err(failed));
+            })),
+            Err(error) => {
+                let _ = reply.send(Err(error));
+                None
             }
-        })
+        }
     });
     (job, answer)
-}
-
-fn shared(attempt: &'static str, source: &Arc<sqlx::Error>) -> StoreError {
-    crate::error::database_shared(attempt, Arc::clone(source))
 }
 
 /// Who wants to know of a session's events.
@@ -129,34 +117,118 @@ impl Watchers {
     }
 }
 
-/// Writes until nobody can bring jobs any more.
-pub(crate) async fn run(
-    connection: SqliteConnection,
-    mut jobs: mpsc::Receiver<Job>,
+/// The one who writes.
+pub(crate) struct Writer {
+    work: Work,
     watchers: Arc<Watchers>,
     clock: Clock,
-) {
-    let mut work = Work {
-        connection,
-        batch: Batch::default(),
-        told: Vec::new(),
-        now: clock.now(),
-        attempt: "write",
-    };
-    let mut group = Vec::with_capacity(GROUP);
-    while !group.is_empty() || jobs.recv_many(&mut group, GROUP).await > 0 {
-        let written = together(&mut work, &mut group, &clock).await;
-        if written.verdict.is_ok() {
-            for (session, number) in written.told {
-                watchers.tell(session, number);
-            }
-        }
-        for answer in written.answers {
-            answer(written.verdict.as_ref().copied());
+}
+
+impl Writer {
+    pub(crate) fn new(connection: Connection, watchers: Arc<Watchers>, clock: Clock) -> Self {
+        Self {
+            work: Work {
+                connection,
+                batch: Batch::default(),
+                told: Vec::new(),
+                now: clock.now(),
+                attempt: "write",
+            },
+            watchers,
+            clock,
         }
     }
-    if let Err(error) = work.connection.close().await {
-        tracing::warn!(%error, "the store's file was not closed cleanly; what was acknowledged is on the disk");
+
+    /// Writes what is brought, in a thread of its own, until nobody can bring anything any more; then tells `ended`.
+    pub(crate) fn start(self, ended: Stop) -> std::io::Result<mpsc::Sender<Job>> {
+        let (jobs, queue) = mpsc::channel(QUEUE);
+        let thread = std::thread::Builder::new().name("store".to_owned());
+        thread.spawn(move || {
+            let _ended = ended.drop_guard();
+            self.run(queue);
+        })?;
+        Ok(jobs)
+    }
+
+    fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut group = Vec::with_capacity(GROUP);
+        while !group.is_empty() || jobs.blocking_recv_many(&mut group, GROUP) > 0 {
+            let written = self.write(&mut group);
+            if written.verdict.is_ok() {
+                for (session, number) in written.told {
+                    self.watchers.tell(session, number);
+                }
+            }
+            for answer in written.answers {
+                answer(written.verdict.as_ref().copied());
+            }
+        }
+        if let Err(error) = self.work.connection.close() {
+            tracing::warn!(%error, "the store's file was not closed cleanly; what was acknowledged is on the disk");
+        }
+    }
+
+    /// Runs a group in one transaction. A job whose writes fail is left out: the transaction is undone and the writes of those before it
+    /// are made again. Jobs for which that fails too stay in the group.
+    fn write(&mut self, group: &mut Vec<Job>) -> Written {
+        let mut written = Written {
+            answers: Vec::with_capacity(group.len()),
+            told: Vec::new(),
+            verdict: self.begin(),
+        };
+        let mut jobs = std::mem::take(group).into_iter();
+        if written.verdict.is_err() {
+            written.answers = jobs.filter_map(|job| self.decide(job)).collect();
+            return written;
+        }
+        let mut batches = Vec::with_capacity(jobs.len());
+        for job in jobs.by_ref() {
+            let Some(answer) = self.decide(job) else {
+                continue;
+            };
+            let batch = std::mem::take(&mut self.work.batch);
+            if let Err(error) = batch.execute(&self.work.connection) {
+                answer(Err(&Arc::new(error)));
+                written.verdict = self.again(&batches);
+                if written.verdict.is_err() {
+                    break;
+                }
+                continue;
+            }
+            batches.push(batch);
+            written.told.append(&mut self.work.told);
+            written.answers.push(answer);
+        }
+        group.extend(jobs);
+        if written.verdict.is_ok() {
+            written.verdict = self.work.connection.execute("COMMIT", &[]).map_err(Arc::new);
+        }
+        if written.verdict.is_err() {
+            self.work.connection.roll_back();
+        }
+        written
+    }
+
+    fn begin(&self) -> Result<(), Arc<rusqlite::Error>> {
+        self.work.connection.execute("BEGIN IMMEDIATE", &[]).map_err(Arc::new)
+    }
+
+    /// Undoes the transaction, and begins it anew with these writes.
+    fn again(&self, batches: &[Batch]) -> Result<(), Arc<rusqlite::Error>> {
+        self.work.connection.roll_back();
+        self.begin()?;
+        let mut batches = batches.iter();
+        batches
+            .try_for_each(|batch| batch.execute(&self.work.connection))
+            .map_err(Arc::new)
+    }
+
+    /// Lets a job decide what is written.
+    fn decide(&mut self, job: Job) -> Option<Answer> {
+        self.work.batch = Batch::default();
+        self.work.told.clear();
+        self.work.now = self.clock.now();
+        job(&mut self.work)
     }
 }
 
@@ -164,77 +236,5 @@ pub(crate) async fn run(
 struct Written {
     answers: Vec<Answer>,
     told: Vec<(SessionId, EventNumber)>,
-    verdict: Result<(), Arc<sqlx::Error>>,
-}
-
-/// Runs a group in one transaction, which begins with its first write and ends with its last one. A job whose writes fail is left out: the
-/// transaction is undone and the writes of those before it are made again. Jobs for which that fails too stay in the group.
-async fn together(work: &mut Work, group: &mut Vec<Job>, clock: &Clock) -> Written {
-    let mut jobs = std::mem::take(group).into_iter();
-    let mut written = Written {
-        answers: Vec::with_capacity(jobs.len()),
-        told: Vec::new(),
-        verdict: Ok(()),
-    };
-    let mut batches = Vec::new();
-    let mut begun = false;
-    while let Some(job) = jobs.next() {
-        let Some(answer) = decide(work, job, clock).await else {
-            continue;
-        };
-        if !work.batch.is_empty() {
-            let batch = std::mem::take(&mut work.batch);
-            let last = jobs.len() == 0;
-            let (before, after) = (if begun { "" } else { BEGIN }, if last { COMMIT } else { "" });
-            if let Err(error) = batch.execute(&mut work.connection, before, after).await {
-                answer(Err(&Arc::new(error)));
-                written.verdict = again(work, &batches).await;
-                if written.verdict.is_err() {
-                    group.extend(jobs);
-                    return written;
-                }
-                begun = !batches.is_empty();
-                continue;
-            }
-            begun = !last;
-            batches.push(batch);
-        }
-        written.told.append(&mut work.told);
-        written.answers.push(answer);
-    }
-    if begun && let Err(error) = plain(work, COMMIT).await {
-        roll_back(work).await;
-        written.verdict = Err(Arc::new(error));
-    }
-    written
-}
-
-/// Undoes the transaction, and begins it anew with these writes.
-async fn again(work: &mut Work, batches: &[Batch]) -> Result<(), Arc<sqlx::Error>> {
-    roll_back(work).await;
-    for (place, batch) in batches.iter().enumerate() {
-        let before = if place == 0 { BEGIN } else { "" };
-        if let Err(error) = batch.execute(&mut work.connection, before, "").await {
-            roll_back(work).await;
-            return Err(Arc::new(error));
-        }
-    }
-    Ok(())
-}
-
-/// Lets a job decide what is written.
-async fn decide(work: &mut Work, job: Job, clock: &Clock) -> Option<Answer> {
-    work.batch = Batch::default();
-    work.told.clear();
-    work.now = clock.now();
-    job(work).await
-}
-
-async fn plain(work: &mut Work, sql: &str) -> Result<(), sqlx::Error> {
-    batch::execute(&mut work.connection, sql.to_owned(), Vec::new()).await
-}
-
-async fn roll_back(work: &mut Work) {
-    // It fails where the database has rolled back by itself, which is as well.
-    let _ = plain(work, "ROLLBACK").await;
+    verdict: Result<(), Arc<rusqlite::Error>>,
 }

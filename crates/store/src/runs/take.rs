@@ -6,19 +6,18 @@ use domain::{Epoch, RunId, RunState};
 
 use super::{Lease, TakenRun, read, told};
 use crate::batch::binds;
-use crate::stored::Columns;
 use crate::writer::Work;
 use crate::{Asker, Session, StoreError, closing, money, turns};
 
 /// Takes a run for the holder, where nobody else works on it or on its session.
-pub(super) async fn take(
+pub(super) fn take(
     work: &mut Work,
     asker: Asker,
     id: RunId,
     holder: String,
     lease: Duration,
 ) -> Result<Option<TakenRun>, StoreError> {
-    let (mut run, mut head, row) = read(work, asker, id).await?;
+    let (mut run, mut head, row) = read(work, asker, id)?;
     let others = row.id_or_none::<RunId>("next_run")?;
     let held = run
         .lease
@@ -27,7 +26,7 @@ pub(super) async fn take(
     // While one is under way, the others are queued and younger, or it is this one's turn to wait.
     let must_wait = run.state == RunState::Queued && others.is_some_and(|other| other < run.id);
     let under_way = run.state == RunState::Queued && head.open_runs > 1 && !must_wait && {
-        let runs = closing::open_runs(work, &head).await?;
+        let runs = closing::open_runs(work, &head)?;
         runs.iter()
             .any(|other| other.id != id && other.state != RunState::Queued)
     };
@@ -56,17 +55,17 @@ pub(super) async fn take(
         ],
     );
     run.lease = Some(Lease { holder, until });
-    head.event(work.now, told(&run, run.state))?;
-    money::charge_left(work, &mut head, id).await?;
+    head.event(work, told(&run, run.state))?;
+    money::charge_left(work, &mut head, id)?;
     if let Some((turn, _)) = head.open.take_if(|(_, open)| open.run == id) {
         closing::forget_open(work, &head, turn);
     }
     if head.open_calls.is_empty() {
-        for message in closing::take_waiting(work, &mut head, Some(id)).await? {
-            head.message(&mut work.batch, work.now, message, None)?;
+        for message in closing::take_waiting(work, &mut head, Some(id))? {
+            head.message(work, message, None)?;
         }
     }
-    let last_turn = turns::last(work, id).await?;
+    let last_turn = turns::last(work, id)?;
     head.last_run = Some(id);
     session.epoch = head.epoch;
     session.messages = head.messages;

@@ -11,7 +11,6 @@ use domain::{
 };
 use serde_json::json;
 use serde_json::value::RawValue;
-use sqlx::{ConnectOptions, Connection};
 use store::{
     Accepted, Asker, BeginTurn, Begun, Caps, Charge, Clock, Config, Dialect, End, FinishTurn, Finished, Prompt, Store,
     TakenRun, Target,
@@ -74,14 +73,10 @@ impl Place {
 
     /// Runs SQL behind the store's back, as somebody with the file would.
     pub(crate) async fn tamper(&self, sql: &'static str) {
-        let mut connection = sqlx::sqlite::SqliteConnectOptions::new()
-            .filename(self.path())
-            .busy_timeout(Duration::from_secs(10))
-            .connect()
-            .await
-            .unwrap();
-        sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
-        connection.close().await.unwrap();
+        let connection = rusqlite::Connection::open(self.path()).unwrap();
+        connection.busy_timeout(Duration::from_secs(10)).unwrap();
+        connection.execute_batch(sql).unwrap();
+        connection.close().unwrap();
     }
 
     pub(crate) async fn prompt(&self, target: Target, text: &str, delivery: Delivery) -> Accepted {

@@ -1,0 +1,156 @@
+//! A connection to the file: statements that are prepared once, and rows that stand by themselves.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::types::{FromSql, ToSql, ToSqlOutput, ValueRef};
+use rusqlite::{CachedStatement, OpenFlags, OptionalExtension};
+
+use crate::StoreError;
+use crate::batch::Bind;
+use crate::error::database;
+use crate::row::{Columns, Row};
+
+/// Statements that are kept prepared: more than there are.
+const PREPARED: usize = 256;
+
+/// How long a statement waits for another process, which only a copy of the store ever is.
+const BUSY: Duration = Duration::from_secs(10);
+
+/// What a connection may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Access {
+    Write,
+    Read,
+}
+
+/// One connection, for one thread at a time.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    sqlite: rusqlite::Connection,
+    /// Where the columns of each statement that gives rows stand.
+    columns: RefCell<HashMap<String, Arc<Columns>>>,
+}
+
+impl Connection {
+    /// Opens a file that exists.
+    pub(crate) fn open(path: &Path, access: Access) -> rusqlite::Result<Self> {
+        let access_flag = match access {
+            Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        };
+        let sqlite = rusqlite::Connection::open_with_flags(path, access_flag | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        sqlite.busy_timeout(BUSY)?;
+        sqlite.set_prepared_statement_cache_capacity(PREPARED);
+        sqlite.execute_batch("PRAGMA foreign_keys = ON; PRAGMA cache_size = -16000")?;
+        if access == Access::Write {
+            sqlite.execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8000",
+            )?;
+        }
+        Ok(Self {
+            sqlite,
+            columns: RefCell::default(),
+        })
+    }
+
+    /// Every row that a statement gives.
+    pub(crate) fn all(&self, sql: &str, binds: &[Bind]) -> rusqlite::Result<Vec<Row>> {
+        let mut statement = self.prepared(sql, binds)?;
+        let columns = self.columns(sql, &statement)?;
+        let rows = statement.raw_query();
+        rows.mapped(|row| Row::of(row, &columns)).collect()
+    }
+
+    /// Hands on every row that a statement gives, until one is refused.
+    pub(crate) fn each(
+        &self,
+        attempt: &'static str,
+        sql: &str,
+        binds: &[Bind],
+        mut take: impl FnMut(Row) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let failed = |source| database(attempt, source);
+        let mut statement = self.prepared(sql, binds).map_err(failed)?;
+        let columns = self.columns(sql, &statement).map_err(failed)?;
+        let mut rows = statement.raw_query();
+        while let Some(row) = rows.next().map_err(failed)? {
+            take(Row::of(row, &columns).map_err(failed)?)?;
+        }
+        Ok(())
+    }
+
+    /// The first row that a statement gives, if it gives any.
+    pub(crate) fn one(&self, sql: &str, binds: &[Bind]) -> rusqlite::Result<Option<Row>> {
+        let mut statement = self.prepared(sql, binds)?;
+        let columns = self.columns(sql, &statement)?;
+        let mut rows = statement.raw_query();
+        rows.next()?.map(|row| Row::of(row, &columns)).transpose()
+    }
+
+    /// The first value of the first row, if there is one.
+    pub(crate) fn first<T: FromSql>(&self, sql: &str) -> rusqlite::Result<Option<T>> {
+        self.sqlite.query_row(sql, [], |row| row.get(0)).optional()
+    }
+
+    /// Runs a statement that gives no rows.
+    pub(crate) fn execute(&self, sql: &str, binds: &[Bind]) -> rusqlite::Result<()> {
+        self.prepared(sql, binds)?.raw_execute().map(|_| ())
+    }
+
+    /// Runs statements without values, one after the other.
+    pub(crate) fn script(&self, sql: &str) -> rusqlite::Result<()> {
+        self.sqlite.execute_batch(sql)
+    }
+
+    /// Undoes the transaction that was begun, if the database has not done so by itself.
+    pub(crate) fn roll_back(&self) {
+        if !self.sqlite.is_autocommit()
+            && let Err(error) = self.script("ROLLBACK")
+        {
+            tracing::error!(%error, "a transaction of the store could not be undone");
+        }
+    }
+
+    /// Closes the file, and says what stands in the way.
+    pub(crate) fn close(self) -> rusqlite::Result<()> {
+        self.sqlite.close().map_err(|(_, error)| error)
+    }
+
+    /// A statement with its values. `$2` is the second of them wherever it stands, as in Postgres; SQLite itself counts the places.
+    fn prepared(&self, sql: &str, binds: &[Bind]) -> rusqlite::Result<CachedStatement<'_>> {
+        let mut statement = self.sqlite.prepare_cached(sql)?;
+        let places = statement.parameter_count();
+        for place in 1..=places {
+            let name = statement.parameter_name(place).and_then(|name| name.strip_prefix('$'));
+            let number = name.and_then(|number| number.parse::<usize>().ok());
+            let value = number.and_then(|number| binds.get(number.checked_sub(1)?));
+            let value = value.ok_or(rusqlite::Error::InvalidParameterCount(binds.len(), places))?;
+            statement.raw_bind_parameter(place, value)?;
+        }
+        Ok(statement)
+    }
+
+    fn columns(&self, sql: &str, statement: &CachedStatement<'_>) -> rusqlite::Result<Arc<Columns>> {
+        if let Some(known) = self.columns.borrow().get(sql) {
+            return Ok(Arc::clone(known));
+        }
+        let columns = Arc::new(Columns::of(statement)?);
+        self.columns.borrow_mut().insert(sql.to_owned(), Arc::clone(&columns));
+        Ok(columns)
+    }
+}
+
+impl ToSql for Bind {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Integer(value) => ValueRef::Integer(*value),
+            Self::Text(value) => ValueRef::Text(value.as_bytes()),
+            Self::Blob(value) => ValueRef::Blob(value),
+        }))
+    }
+}
