@@ -81,6 +81,11 @@ pub(crate) const PLAN: &[Planned] = &[
         ],
     ),
     planned(Row::Adapter, "sandbox-oci", &["domain", "sandbox", "sys"]),
+    planned(
+        Row::Adapter,
+        "secrets",
+        &["causes", "domain", "lifecycle", "secret"],
+    ),
     planned(Row::Adapter, "store", &["domain", "lifecycle", "secret"]),
     planned(
         Row::Adapter,

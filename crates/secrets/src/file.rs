@@ -1,0 +1,94 @@
+//! Secrets in files, each its whole content without the white space around it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use secret::{Reference, Secret, Unresolved};
+use zeroize::Zeroizing;
+
+/// The longest content of a file; keys are shorter.
+const MOST_BYTES: usize = 64 << 10;
+
+/// What the file holds now. It is read anew each time: that takes microseconds, and nothing can be out of date.
+pub(crate) fn secret(reference: &Reference, path: &Path) -> Result<Secret, Unresolved> {
+    let shown = path.display();
+    read(path).map_err(|error| match error {
+        Unread::Io(error) if error.kind() == io::ErrorKind::NotFound => {
+            Unresolved::absent(reference, "there is no such file", "make it, or correct the path")
+        }
+        Unread::Io(error) if error.kind() == io::ErrorKind::PermissionDenied => Unresolved::unusable(
+            reference,
+            "the control plane's user may not read it",
+            format!("give it to that user, and to nobody else: chown belljar {shown} && chmod 400 {shown}"),
+        ),
+        Unread::Io(error) => Unresolved::unusable(reference, format!("it cannot be read: {error}"), "mend that"),
+        Unread::NoFile => Unresolved::unusable(reference, "it is no plain file", "name a file"),
+        Unread::Owner(owner) => Unresolved::unusable(
+            reference,
+            format!("it belongs to user {owner}, who could change it"),
+            format!("give it to root or to the control plane's user: chown root {shown}"),
+        ),
+        Unread::Open(mode) => Unresolved::unusable(
+            reference,
+            format!("others may read or change it (mode {mode:04o})"),
+            format!("close it: chmod 400 {shown} (or 440 with the control plane's group)"),
+        ),
+        Unread::TooLong => Unresolved::unusable(
+            reference,
+            format!("it is longer than {} KiB", MOST_BYTES >> 10),
+            "write the secret alone into it",
+        ),
+        Unread::NoText => Unresolved::unusable(reference, "it is not text", "write the secret as text into it"),
+        Unread::Empty => Unresolved::unusable(reference, "it is empty", "write the secret into it"),
+    })
+}
+
+/// Why a file is not taken as a secret.
+pub(crate) enum Unread {
+    Io(io::Error),
+    NoFile,
+    /// It belongs to this user.
+    Owner(u32),
+    /// Its mode lets others at it.
+    Open(u32),
+    TooLong,
+    NoText,
+    Empty,
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Reads a file that nobody but its owner, and a group that reads, can reach. What was opened is what is looked at.
+pub(crate) fn read(path: &Path) -> Result<Secret, Unread> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
+    let about = file.metadata()?;
+    if !about.is_file() {
+        return Err(Unread::NoFile);
+    }
+    if about.uid() != 0 && about.uid() != rustix::process::geteuid().as_raw() {
+        return Err(Unread::Owner(about.uid()));
+    }
+    let mode = about.permissions().mode() & 0o7777;
+    if mode & 0o027 != 0 {
+        return Err(Unread::Open(mode));
+    }
+    // Of the whole size from the start: a buffer that grew would leave pieces behind.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MOST_BYTES + 1));
+    file.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > MOST_BYTES {
+        return Err(Unread::TooLong);
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|_| Unread::NoText)?.trim();
+    if text.is_empty() {
+        return Err(Unread::Empty);
+    }
+    Ok(Secret::new(text))
+}
