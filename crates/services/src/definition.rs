@@ -7,7 +7,10 @@
 mod auth;
 mod catalogue;
 mod fixture;
+pub(crate) mod mistake;
 mod pages;
+pub(crate) mod read;
+pub(crate) mod source;
 mod template;
 
 use std::collections::BTreeMap;
@@ -17,10 +20,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use auth::{Auth, ClientPlace, Grant};
-pub use catalogue::{Catalogue, Mistake};
+pub use catalogue::Catalogue;
 pub use fixture::{Exchange, Fixture, Recorded};
+pub use mistake::Mistake;
 pub use pages::{CursorPlace, Next, Pages};
 pub use template::{Argument, PathTemplate, Piece, Template, Unfit};
+
+pub(crate) use mistake::nearest;
+pub(crate) use source::below;
 
 use crate::schema::Schema;
 

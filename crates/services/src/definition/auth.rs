@@ -104,7 +104,10 @@ impl Auth {
     pub fn optional(&self) -> &'static [&'static str] {
         match self {
             Self::Basic => &["password"],
-            Self::OAuth2 { grant: Grant::RefreshToken, .. } => &["client_secret"],
+            Self::OAuth2 {
+                grant: Grant::RefreshToken,
+                ..
+            } => &["client_secret"],
             Self::AwsSigV4 { .. } => &["session_token"],
             _ => &[],
         }

@@ -1,5 +1,7 @@
 //! Texts and values with places for arguments.
 
+pub(crate) mod parse;
+
 use serde_json::Value;
 
 /// Where a value stands in a call's arguments: names from the outside in.

@@ -1,0 +1,13 @@
+//! From files to definitions: every key is known, every value is what it should be, and all mistakes are told at once.
+
+mod auth;
+mod fixtures;
+mod method;
+mod pages;
+mod schemas;
+mod service;
+mod table;
+mod uses;
+
+pub(crate) use service::read;
+pub(crate) use table::is_identifier;
