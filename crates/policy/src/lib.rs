@@ -19,6 +19,7 @@
 //! scope            all keys together, as they are written
 //! question         what may be asked
 //! layers, decision scopes over each other, and what comes of it
+//! policies         the roles and ceilings that an operator wrote, and whose they are
 //! lint             what a scope's patterns come to, given what there is
 //! ```
 
@@ -28,6 +29,7 @@ mod layers;
 mod limits;
 mod lint;
 mod pattern;
+mod policies;
 mod question;
 mod rules;
 mod scope;
@@ -39,6 +41,7 @@ pub use layers::{Layer, Layers, TooMany};
 pub use limits::{Dollars, Limits};
 pub use lint::{Catalogue, Finding, Is, lint};
 pub use pattern::{MethodPattern, NamePattern, PatternError};
+pub use policies::{EVERYBODY, Group, Policies};
 pub use question::{Question, QuestionError};
 pub use rules::Rules;
 pub use scope::Scope;

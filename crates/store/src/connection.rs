@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::{FromSql, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::{CachedStatement, OpenFlags, OptionalExtension};
 
@@ -45,6 +46,8 @@ impl Connection {
         let sqlite = rusqlite::Connection::open_with_flags(path, access_flag | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         sqlite.busy_timeout(BUSY)?;
         sqlite.set_prepared_statement_cache_capacity(PREPARED);
+        // Else a statement is prepared anew whenever a value is another one that a better plan might follow from.
+        sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         sqlite.execute_batch("PRAGMA foreign_keys = ON; PRAGMA cache_size = -16000")?;
         if access == Access::Write {
             sqlite.execute_batch(

@@ -33,6 +33,7 @@ mod history;
 mod ledger;
 mod migrations;
 mod money;
+mod narrowings;
 mod open;
 mod prompts;
 mod readers;

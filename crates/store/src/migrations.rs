@@ -11,7 +11,10 @@ use crate::error::database;
 use crate::open::{beside, not_a_store};
 
 /// What each schema adds to the one before; the first makes schema 1.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_begin.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_begin.sql"),
+    include_str!("../migrations/0002_narrowings.sql"),
+];
 
 /// Says in the file's header that it is ours (`BELJ`).
 pub(crate) const APPLICATION: i64 = 0x4245_4C4A;

@@ -9,7 +9,7 @@ use crate::batch::{binds, statement};
 use crate::head::{HEAD, Head, OPEN, not_found};
 use crate::stored;
 use crate::writer::Work;
-use crate::{Asker, End, Store, StoreError, chain, closing, runs};
+use crate::{Asker, End, Store, StoreError, chain, closing, narrowings, runs};
 
 /// The session that a prompt is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,7 +43,9 @@ pub struct Prompt {
     pub delivery: Delivery,
     /// A repeat with the same key (of the same user) gets the first one's answer and changes nothing. At most 200 bytes.
     pub request_key: Option<String>,
-    /// What the run is to be done with (model, scope, limits…), given back unread; a prompt that joins a run changes nothing of it.
+    /// What the session may not do from now on (a scope), given back unread.
+    pub narrowing: Option<Value>,
+    /// What the run is to be done with (model, limits…), given back unread; a prompt that joins a run changes nothing of it.
     pub settings: Value,
 }
 
@@ -154,6 +156,9 @@ fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, Sto
         };
         work.batch
             .add(sql, binds![head.session, work.now, title, prompt.door.as_str()]);
+    }
+    if let Some(scope) = &prompt.narrowing {
+        narrowings::narrow(work, &head, scope)?;
     }
     let open = closing::open_runs(work, &head)?;
     if prompt.delivery != Delivery::Restart && !open.is_empty() && head.waiting >= MOST_WAITING {

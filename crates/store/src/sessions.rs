@@ -13,7 +13,7 @@ use crate::batch::{Bind, binds, statement};
 use crate::head::{Head, not_found};
 use crate::row::Row;
 use crate::stored;
-use crate::{Asker, AuditEntry, Store, StoreError, Target, audit, prompts, session_tokens};
+use crate::{Asker, AuditEntry, Store, StoreError, Target, audit, narrowings, prompts, session_tokens};
 
 /// A session.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -319,7 +319,7 @@ impl Store {
         Ok(owner)
     }
 
-    /// Finds or makes a session without a prompt, so that files can be put there first. Made ones have the `title` until their first prompt. True: it was made.
+    /// Finds or makes a session without a prompt, so that files can be put there first, and narrows it. Made ones have the `title` until their first prompt. True: it was made.
     ///
     /// # Errors
     /// The session does not exist, for the one who asks.
@@ -329,12 +329,16 @@ impl Store {
         target: Target,
         door: Door,
         title: &str,
+        narrowing: Option<Value>,
     ) -> Result<(Session, bool), StoreError> {
         let title = title.to_owned();
         let (id, made) = self
             .write("open a session", move |work| {
                 let (head, made) = prompts::find_or_make(work, asker, &target, door, &title)?;
                 let id = head.session;
+                if let Some(scope) = &narrowing {
+                    narrowings::narrow(work, &head, scope)?;
+                }
                 if made {
                     head.finish(work)?;
                 }

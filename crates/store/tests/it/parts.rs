@@ -164,6 +164,7 @@ pub(crate) fn prompt(user: UserId, target: Target, words: &str, delivery: Delive
         message: message(Role::User, Author::User { id: user }, text(words)),
         delivery,
         request_key: None,
+        narrowing: None,
         settings: json!({ "model": "scripted" }),
     }
 }

@@ -329,7 +329,7 @@ async fn a_stranger_finds_nothing() {
         place.store.revoke_session_tokens(stranger, session, "x").await.err(),
         place
             .store
-            .open_session(stranger, Target::Session(session), domain::Door::Api, "")
+            .open_session(stranger, Target::Session(session), domain::Door::Api, "", None)
             .await
             .err(),
     ];

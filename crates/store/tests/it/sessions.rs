@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use domain::{Delivery, Door, SandboxId};
+use serde_json::json;
 use store::{Cursor, SessionFilter, StoreError, Target};
 
-use crate::parts::{Place, SYSTEM, key, user};
+use crate::parts::{Place, SYSTEM, key, prompt, user};
 
 #[tokio::test]
 async fn pages_hold_every_session_once_newest_first() {
@@ -102,13 +103,13 @@ async fn a_session_can_be_opened_without_a_prompt_and_found_by_its_key() {
     };
     let (session, made) = place
         .store
-        .open_session(place.asker(), target.clone(), Door::Cli, "files")
+        .open_session(place.asker(), target.clone(), Door::Cli, "files", None)
         .await
         .unwrap();
     assert!(made && session.title == "files" && session.run.is_none());
     let (again, made) = place
         .store
-        .open_session(place.asker(), target.clone(), Door::Cli, "")
+        .open_session(place.asker(), target.clone(), Door::Cli, "", None)
         .await
         .unwrap();
     assert!(!made && again.id == session.id);
@@ -140,4 +141,39 @@ async fn the_sandbox_of_a_session_is_known() {
     assert_eq!(events.len(), 1);
     let stored = place.store.session(place.asker(), session).await.unwrap();
     assert_eq!(stored.sandbox, Some((sandbox, "running".to_owned())));
+}
+
+#[tokio::test]
+async fn what_narrowed_a_session_stays_with_it() {
+    let place = Place::new().await;
+    let scope = |tool: &str| json!({"tools": {tool: false}});
+    let (session, _) = place
+        .store
+        .open_session(
+            place.asker(),
+            Target::New { owner: place.user },
+            Door::Api,
+            "",
+            Some(scope("exec")),
+        )
+        .await
+        .unwrap();
+    let narrowings = || async { place.store.narrowings(place.asker(), session.id).await.unwrap() };
+    let prompt = |narrowing| {
+        let mut prompt = prompt(place.user, Target::Session(session.id), "go on", Delivery::Queue);
+        prompt.narrowing = narrowing;
+        place.store.accept_prompt(place.asker(), prompt)
+    };
+    for narrowing in [None, Some(scope("exec")), Some(scope("write")), Some(scope("write"))] {
+        prompt(narrowing).await.unwrap();
+    }
+    assert_eq!(narrowings().await, [scope("exec"), scope("write")]);
+    for number in 0..62 {
+        prompt(Some(scope(&number.to_string()))).await.unwrap();
+    }
+    let refused = prompt(Some(scope("read"))).await.unwrap_err();
+    assert!(refused.to_string().contains("begin a new session"), "{refused}");
+    assert_eq!(narrowings().await.len(), 64);
+    let stranger = user(place.store.create_user(SYSTEM, "eve", false).await.unwrap().id);
+    assert!(place.store.narrowings(stranger, session.id).await.is_err());
 }
