@@ -11,12 +11,25 @@
 //!
 //! Whatever is refused is refused with a code, the rule, the reason and the remedy ([`Denied`]), and told to the audit.
 
+mod authority;
+mod broker;
 mod denied;
+
+#[path = "stub.rs"]
+mod intercept;
+mod limits;
+mod opening;
+mod prefixed;
 mod proxy;
 mod record;
 mod rules;
+mod session;
 
+pub use authority::{Authorities, AuthorityError};
+pub use broker::{Admitted, Broker, BrokerError, Decide, Surroundings};
 pub use denied::{Code, Denied};
+pub use intercept::Stream;
+pub use limits::Limits;
 pub use proxy::{ProxySettings, ProxyUrl};
 pub use record::{Outcome, Record, Request};
 pub use rules::{Mistake, Rule, Rules, Scheme};

@@ -1,0 +1,228 @@
+//! Who may go where, and the way there.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dial::Dialer;
+use domain::SessionId;
+use jiff::Timestamp;
+use lifecycle::Tasks;
+use policy::{Decision, Destination};
+use rustls::RootCertStore;
+use secret::Source;
+use tokio::sync::mpsc;
+
+use crate::authority::{Authorities, AuthorityError};
+use crate::intercept::{Intercept, Parts};
+use crate::session::{Place, Session};
+use crate::{Denied, Limits, Outcome, Record, Rules};
+
+mod carry;
+mod judge;
+mod upstream;
+
+/// What the session's scope says to a destination; without a port, whether it may be reached at any.
+pub type Decide = dyn Fn(SessionId, &Destination, Option<u16>) -> Decision + Send + Sync;
+
+/// What a broker stands on.
+pub struct Surroundings {
+    /// What the installation lets out.
+    pub rules: Rules,
+    /// What one session may use.
+    pub limits: Limits,
+    /// What the session's scope says.
+    pub decide: Arc<Decide>,
+    /// The way out.
+    pub dialer: Dialer,
+    /// What follows references to secrets.
+    pub secrets: Arc<dyn Source>,
+    /// Who sign for upstreams.
+    pub roots: Arc<RootCertStore>,
+    /// Told of everything that was tried. What does not fit is counted and logged: nobody waits for the audit of a refusal.
+    pub audit: mpsc::Sender<Record>,
+    /// The owner of connections that are kept to upstreams.
+    pub tasks: Tasks,
+}
+
+/// Why there is no broker.
+#[derive(Debug, thiserror::Error)]
+pub enum BrokerError {
+    /// The certificate authority cannot be opened or made.
+    #[error("ready the certificate authority")]
+    Authority(#[from] AuthorityError),
+    /// TLS cannot be set up.
+    #[error("set up TLS for upstreams")]
+    Tls(#[from] rustls::Error),
+}
+
+/// The broker. Clones are the same one.
+#[derive(Clone)]
+pub struct Broker {
+    inner: Arc<Inner>,
+    intercept: Intercept,
+}
+
+/// What is asked while connections are carried.
+struct Inner {
+    rules: Rules,
+    limits: Limits,
+    decide: Arc<Decide>,
+    dialer: Dialer,
+    secrets: Arc<dyn Source>,
+    audit: mpsc::Sender<Record>,
+    authorities: Authorities,
+    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+}
+
+/// A connection that may be: host and port are allowed, and it has a place among those of its session.
+pub struct Admitted {
+    broker: Broker,
+    id: SessionId,
+    session: Arc<Session>,
+    destination: Destination,
+    port: u16,
+    place: Place,
+}
+
+impl Broker {
+    /// A broker whose certificate authority is kept in `folder`.
+    ///
+    /// # Errors
+    /// When the authority cannot be opened or made, or TLS cannot be set up.
+    pub fn new(folder: &Path, surroundings: Surroundings) -> Result<Self, BrokerError> {
+        let inner = Arc::new(Inner {
+            rules: surroundings.rules,
+            limits: surroundings.limits,
+            decide: surroundings.decide,
+            dialer: surroundings.dialer,
+            secrets: surroundings.secrets,
+            audit: surroundings.audit,
+            authorities: Authorities::open(folder, Timestamp::now())?,
+            sessions: Mutex::default(),
+        });
+        let (matching, dial, server, audit) = (inner.clone(), inner.clone(), inner.clone(), inner.clone());
+        let intercept = Intercept::new(Parts {
+            matching: Arc::new(move |decided| matching.matching(decided)),
+            dial: Arc::new(move |decided, rule| dial.clone().dial_for(decided, rule)),
+            server: Arc::new(move |decided| server.server(decided)),
+            secrets: inner.secrets.clone(),
+            audit: Arc::new(move |record| audit.tell(record)),
+            roots: surroundings.roots,
+            tasks: surroundings.tasks,
+        })?;
+        Ok(Self { inner, intercept })
+    }
+
+    /// The certificates that a sandbox is told to trust when it is claimed, as PEM.
+    ///
+    /// # Errors
+    /// When a successor of the authority is due and cannot be made or kept.
+    pub fn authorities(&self) -> Result<String, AuthorityError> {
+        self.inner.authorities.trusted(Timestamp::now())
+    }
+
+    /// Whether a session may know that a name exists. Nothing is resolved, and nothing leaves.
+    ///
+    /// # Errors
+    /// With the reason why not, which was told to the audit.
+    pub fn resolve(&self, session: SessionId, name: &str) -> Result<(), Denied> {
+        let answer = self.inner.judge_name(session, name);
+        if let Err(denied) = &answer {
+            self.inner.tell_denied(session, name, 53, "dns", denied);
+        }
+        answer
+    }
+
+    /// Whether a session may connect to a host, which is a name or an address as whoever asks wrote it. Nothing leaves before
+    /// [`Admitted::carry`].
+    ///
+    /// # Errors
+    /// With the reason why not, which was told to the audit.
+    pub fn admit(&self, session: SessionId, host: &str, port: u16) -> Result<Admitted, Denied> {
+        let admitted = self.try_admit(session, host, port);
+        if let Err(denied) = &admitted {
+            self.inner.tell_denied(session, host, port, "tcp", denied);
+        }
+        admitted
+    }
+
+    fn try_admit(&self, id: SessionId, host: &str, port: u16) -> Result<Admitted, Denied> {
+        let destination = judge::destination(host)?;
+        let session = self.inner.session(id);
+        self.inner.judge(id, &session, &destination, Some(port))?;
+        let place = session.enter(&destination, port)?;
+        Ok(Admitted {
+            broker: self.clone(),
+            id,
+            session,
+            destination,
+            port,
+            place,
+        })
+    }
+
+    /// Has a changed scope count for what is open: connections that it no longer allows are closed.
+    pub fn recheck(&self, id: SessionId) {
+        let Some(session) = self.inner.known(id) else {
+            return;
+        };
+        session.change();
+        for connection in session.connections() {
+            if let Err(denied) = self.inner.judge(id, &session, &connection.destination, Some(connection.port)) {
+                tracing::debug!(session = %id, %denied, "an open connection is closed");
+                connection.close.cancel();
+            }
+        }
+    }
+
+    /// Closes everything of a session whose sandbox is gone, and forgets it.
+    pub fn forget(&self, id: SessionId) {
+        let known = self.inner.lock().remove(&id);
+        for connection in known.iter().flat_map(|session| session.connections()) {
+            connection.close.cancel();
+        }
+        self.intercept.forget(id);
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, id: SessionId) -> Option<Arc<Session>> {
+        self.lock().get(&id).cloned()
+    }
+
+    fn session(&self, id: SessionId) -> Arc<Session> {
+        let mut sessions = self.lock();
+        let session = sessions
+            .entry(id)
+            .or_insert_with(|| Arc::new(Session::new(self.limits)));
+        Arc::clone(session)
+    }
+
+    fn tell(&self, record: Record) {
+        let session = record.session;
+        if self.audit.try_send(record).is_err() {
+            tracing::warn!(%session, "a connection could not be audited: too many at once");
+        }
+    }
+
+    fn tell_denied(&self, session: SessionId, host: &str, port: u16, protocol: &'static str, denied: &Denied) {
+        self.tell(Record {
+            session,
+            host: judge::shown(host),
+            port,
+            protocol,
+            rule: denied.rule.clone(),
+            request: None,
+            outcome: Outcome::Denied(denied.clone()),
+            sent: 0,
+            received: 0,
+            took: Duration::ZERO,
+        });
+    }
+}
