@@ -86,6 +86,11 @@ pub(crate) const PLAN: &[Planned] = &[
         "secrets",
         &["causes", "domain", "lifecycle", "secret"],
     ),
+    planned(
+        Row::Adapter,
+        "services",
+        &["causes", "dial", "domain", "lifecycle", "scrub", "secret", "signing"],
+    ),
     planned(Row::Adapter, "store", &["domain", "lifecycle", "secret"]),
     planned(
         Row::Adapter,

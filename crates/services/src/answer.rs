@@ -1,0 +1,101 @@
+//! What a call gives.
+
+use bytes::Bytes;
+use futures::Stream;
+
+use crate::Failure;
+use crate::body::Incoming;
+use crate::gate::Place;
+
+/// What a call gives: JSON, whole and checked, or bytes that flow while they come from the upstream. The call counts as under
+/// way, for the service's limits, until this is dropped.
+pub struct Answer {
+    media: Media,
+    body: Body,
+    _places: Vec<Place>,
+}
+
+/// What an answer is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Media {
+    /// A JSON text.
+    Json,
+    /// Bytes, of this media type as far as the upstream can be believed.
+    Bytes(String),
+}
+
+enum Body {
+    Whole(Option<Bytes>),
+    Flowing(Box<Incoming>),
+}
+
+impl Answer {
+    pub(crate) fn json(text: Bytes, places: Vec<Place>) -> Self {
+        Self {
+            media: Media::Json,
+            body: Body::Whole(Some(text)),
+            _places: places,
+        }
+    }
+
+    pub(crate) fn flowing(media_type: String, body: Incoming, places: Vec<Place>) -> Self {
+        Self {
+            media: Media::Bytes(media_type),
+            body: Body::Flowing(Box::new(body)),
+            _places: places,
+        }
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn media(&self) -> &Media {
+        &self.media
+    }
+
+    /// How many bytes it has; unknown while they flow.
+    #[must_use]
+    pub fn length(&self) -> Option<u64> {
+        match &self.body {
+            Body::Whole(text) => Some(text.as_ref().map_or(0, |text| text.len() as u64)),
+            Body::Flowing(_) => None,
+        }
+    }
+
+    /// The next piece; none at the end. After a failure, which only flowing bytes have, there is no more, and what came
+    /// before is not whole.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
+        match &mut self.body {
+            Body::Whole(text) => Ok(text.take()),
+            Body::Flowing(incoming) => incoming.piece().await,
+        }
+    }
+
+    /// All of it, in one buffer.
+    pub async fn whole(self) -> Result<Bytes, Failure> {
+        match self.body {
+            Body::Whole(text) => Ok(text.unwrap_or_default()),
+            Body::Flowing(incoming) => incoming.whole().await,
+        }
+    }
+
+    /// The pieces as a stream, which ends after a failure.
+    pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, Failure>> + Send + 'static {
+        futures::stream::unfold(Some(self), |answer| async move {
+            let mut answer = answer?;
+            match answer.piece().await {
+                Ok(piece) => piece.map(|piece| (Ok(piece), Some(answer))),
+                Err(failure) => Some((Err(failure), None)),
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Answer")
+            .field("media", &self.media)
+            .field("length", &self.length())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,144 @@
+//! Tokens that are made from secrets, one at a time, and used until shortly before their end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use secret::Secret;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::Instant;
+
+use super::{Means, github_app, key_pair, oauth2};
+use crate::definition::Auth;
+use crate::{Code, Failure};
+
+/// A token is not used in the last part of its life, as clocks differ and requests take their time.
+const MARGIN: Duration = Duration::from_secs(60);
+/// How long a token is used whose end nobody says.
+const UNSAID: Duration = Duration::from_secs(300);
+/// The longest time a token is used, whatever is said.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// How long the making of a token may take. It goes on when the call that wanted it is gone: others wait for it, and what a
+/// provider rotated must not be lost.
+const MAKING: Duration = Duration::from_secs(20);
+
+/// The secrets that a token is made from, by slot.
+pub(super) type Slots = BTreeMap<&'static str, Secret>;
+
+/// A token, and what else came with it.
+pub(super) struct Made {
+    pub(super) token: Secret,
+    /// How long it lives.
+    pub(super) lives: Option<Duration>,
+    /// A refresh token that replaces the one before.
+    pub(super) refresh_token: Option<Secret>,
+}
+
+/// The token of one service. In memory only.
+#[derive(Default)]
+pub(crate) struct Tokens {
+    state: Arc<Mutex<State>>,
+    /// Attempts to make one that were begun.
+    attempts: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// What the rest was made from. Other secrets, other tokens: a revoked secret leaves no token behind.
+    made_from: Slots,
+    token: Option<(Secret, Instant)>,
+    refresh_token: Option<Secret>,
+    /// The last attempt's number, if it failed, and how.
+    failed: Option<(u64, Failure)>,
+}
+
+impl Tokens {
+    /// The token for these secrets. Of many who ask at once one makes it; if that fails, it fails for all who waited.
+    pub(super) async fn get(
+        &self,
+        service: &str,
+        auth: &Auth,
+        slots: Slots,
+        means: &Means<'_>,
+    ) -> Result<Secret, Failure> {
+        let begun = self.attempts.load(Ordering::Acquire);
+        let late = || {
+            Failure::new(
+                Code::Timeout,
+                format!("{service}: the upstream did not give a token in time"),
+            )
+        };
+        let mut state = tokio::time::timeout_at(means.deadline, Arc::clone(&self.state).lock_owned())
+            .await
+            .map_err(|_| late())?;
+        if state.made_from != slots {
+            *state = State {
+                made_from: slots,
+                ..State::default()
+            };
+        }
+        if let Some((token, until)) = &state.token
+            && Instant::now() < *until
+        {
+            return Ok(token.clone());
+        }
+        if let Some((number, failure)) = &state.failed
+            && *number > begun
+        {
+            return Err(failure.clone());
+        }
+        let number = self.attempts.fetch_add(1, Ordering::AcqRel) + 1;
+        let (service, auth, client, base) = (
+            service.to_owned(),
+            auth.clone(),
+            means.client.clone(),
+            means.base.clone(),
+        );
+        let making = means.tasks.spawn(async move {
+            let mut slots = state.made_from.clone();
+            if let Some(newer) = &state.refresh_token {
+                slots.insert("refresh_token", newer.clone());
+            }
+            let deadline = Instant::now() + MAKING;
+            let made = match &auth {
+                Auth::OAuth2 { .. } => oauth2::ask(&service, &auth, &slots, &client, deadline).await,
+                Auth::GitHubApp => github_app::ask(&service, &slots, &base, &client, deadline).await,
+                _ => key_pair::make(&service, &slots),
+            };
+            keep(&mut state, number, made)
+        });
+        match tokio::time::timeout_at(means.deadline, making).await {
+            Ok(Ok(result)) => result,
+            // The task was ended with the program.
+            Ok(Err(_)) | Err(_) => Err(late()),
+        }
+    }
+
+    /// Forgets a token that was not accepted, unless there is another by now.
+    pub(super) async fn discard(&self, token: &Secret) {
+        let mut state = self.state.lock().await;
+        if state.token.as_ref().is_some_and(|(held, _)| held == token) {
+            state.token = None;
+        }
+    }
+}
+
+fn keep(state: &mut OwnedMutexGuard<State>, number: u64, made: Result<Made, Failure>) -> Result<Secret, Failure> {
+    match made {
+        Ok(made) => {
+            let lives = made.lives.unwrap_or(UNSAID).min(LONGEST);
+            let used = lives.saturating_sub(MARGIN.min(lives / 4));
+            state.token = Some((made.token.clone(), Instant::now() + used));
+            state.failed = None;
+            if made.refresh_token.is_some() {
+                state.refresh_token = made.refresh_token;
+            }
+            Ok(made.token)
+        }
+        Err(failure) => {
+            state.failed = Some((number, failure.clone()));
+            Err(failure)
+        }
+    }
+}

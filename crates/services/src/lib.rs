@@ -1,0 +1,47 @@
+//! Outside APIs, as methods that an agent may call.
+//!
+//! A [`Catalogue`] is read from folders of definitions; [`Services`] executes it. A call names a service, a method and
+//! arguments. Only what is registered dispatches. Arguments are checked against the method's schema, become a request that
+//! can reach nothing but the service's own address and path, and get their credential at the last moment, from
+//! [`secret::Source`]. What comes back is data of an untrusted party: bounded in bytes and time, checked to be what was
+//! declared, and freed of the credential should the upstream repeat it. A failure is a [`Failure`]: a status, a reason
+//! code, words, and what to do next.
+//!
+//! Who may call what is not decided here: the caller asks the policy first.
+
+mod answer;
+mod arguments;
+mod body;
+mod client;
+mod credentials;
+mod definition;
+mod exchange;
+mod failure;
+mod gate;
+mod graphql;
+mod pages;
+mod plan;
+mod refusal;
+mod request;
+mod retry;
+mod schema;
+mod select;
+mod services;
+mod settings;
+mod types;
+mod urls;
+
+pub use answer::{Answer, Media};
+pub use client::{ClientError, Trust, TrustError};
+pub use definition::{
+    Access, Answer as Output, Argument, Auth, Body, Catalogue, ClientPlace, Condition, CursorPlace, Exchange, Failing,
+    Fixture, Grant, Limits, Method, Mistake, Nesting, Next, Pages, PathTemplate, Piece, Pointer, Recorded, Request,
+    Service, Template, Unfit,
+};
+pub use failure::{Code, Failure};
+pub use graphql::{Operation, Unparsed};
+pub use plan::Problem;
+pub use schema::Schema;
+pub use services::{Call, Services};
+pub use settings::{Bound, ServiceSettings};
+pub use types::PRELUDE;

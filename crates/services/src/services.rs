@@ -1,0 +1,210 @@
+//! The services there are, and calls of their methods.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dial::Dialer;
+use domain::SessionId;
+use http::HeaderMap;
+use lifecycle::Tasks;
+use secret::Source;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use crate::client::{ClientError, host};
+use crate::definition::{Access, Answer as Output, Catalogue};
+use crate::exchange::{Exchange, Received};
+use crate::plan::{MethodPlan, Plan, Problem, Shared, Unplanned};
+use crate::request::Outgoing;
+use crate::select::Json;
+use crate::settings::ServiceSettings;
+use crate::{Answer, Code, Failure, Trust, pages};
+
+/// The services there are, ready to be called. Clones are cheap and share connections, tokens and limits.
+#[derive(Clone)]
+pub struct Services {
+    plans: Arc<HashMap<String, Plan>>,
+    tasks: Tasks,
+}
+
+/// A call of a method. Whether the session may make it was decided before.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Who calls.
+    pub session: SessionId,
+    /// The service's name.
+    pub service: &'a str,
+    /// The method's name.
+    pub method: &'a str,
+    /// Its arguments: an object, or null for none.
+    pub arguments: &'a RawValue,
+    /// The same for each repeat of the same call, and for no other call of the session.
+    pub idempotency_key: Option<&'a str>,
+}
+
+impl Services {
+    /// Prepares every service of a catalogue. `settings` are by the service's name. One that cannot be used is left out, and
+    /// all its problems are told; the others can be called. Tokens are made by tasks of `tasks`.
+    pub fn new(
+        catalogue: &Catalogue,
+        settings: &BTreeMap<String, ServiceSettings>,
+        secrets: Arc<dyn Source>,
+        dialer: Dialer,
+        trust: Trust,
+        tasks: Tasks,
+    ) -> Result<(Self, Vec<Problem>), ClientError> {
+        let shared = Shared {
+            secrets,
+            dialer,
+            tls: trust.tls()?,
+        };
+        let mut problems = Vec::new();
+        for name in settings.keys().filter(|name| catalogue.service(name).is_none()) {
+            problems.push(Problem {
+                place: format!("services.{name}"),
+                problem: "there is no service of this name".to_owned(),
+                remedy: "`belljar service list` shows those that there are".to_owned(),
+            });
+        }
+        let unsaid = ServiceSettings::default();
+        let mut plans = HashMap::new();
+        for service in catalogue.services() {
+            let settings = settings.get(&service.name).unwrap_or(&unsaid);
+            match Plan::new(service, settings, &shared) {
+                Ok(plan) => {
+                    plans.insert(service.name.clone(), plan);
+                }
+                Err(Unplanned::Problems(found)) => problems.extend(found),
+                Err(Unplanned::Client(error)) => return Err(error),
+            }
+        }
+        let plans = Arc::new(plans);
+        Ok((Self { plans, tasks }, problems))
+    }
+
+    /// Whether a method can be called.
+    #[must_use]
+    pub fn has(&self, service: &str, method: &str) -> bool {
+        self.find(service, method).is_ok()
+    }
+
+    /// Calls a method: checks the arguments, asks the upstream, and reads what it answers, all before the method's deadline.
+    /// Bytes that flow may come later than this returns, but not later than the deadline.
+    pub async fn call(&self, call: Call<'_>) -> Result<Answer, Failure> {
+        let (plan, method) = self.find(call.service, call.method)?;
+        let deadline = Instant::now() + method.timeout;
+        let arguments = method.arguments.read(&method.what, call.arguments)?;
+        let cursor = arguments.get("cursor").and_then(Value::as_str).map(str::to_owned);
+        let definition = plan.method(method);
+        let request = Outgoing::new(plan, method, arguments, &idempotency_key(&call)).map_err(|unfit| {
+            Failure::new(Code::InvalidArguments, format!("{}: {unfit}", method.what))
+                .remedy("call it with the arguments that its types say")
+        })?;
+
+        let mut places = Vec::with_capacity(2);
+        let entering = async {
+            for gate in method.gate.iter().chain([&plan.gate]) {
+                places.push(gate.enter(call.session, &method.what).await?);
+            }
+            Ok::<(), Failure>(())
+        };
+        match tokio::time::timeout_at(deadline, entering).await {
+            Ok(entered) => entered?,
+            Err(_) => {
+                return Err(Failure::new(
+                    Code::Timeout,
+                    format!(
+                        "{}: other calls of the service took all the time there was",
+                        method.what
+                    ),
+                )
+                .remedy("make fewer calls at once"));
+            }
+        }
+
+        let exchange = Exchange {
+            plan,
+            method,
+            tasks: &self.tasks,
+            deadline,
+            may_repeat: definition.access == Access::Read
+                || definition.idempotent
+                || method.idempotency_header.is_some(),
+        };
+        match exchange.run(request).await? {
+            Received::Flowing { body, media_type } => Ok(Answer::flowing(media_type, body, places)),
+            Received::Whole { body, headers } => {
+                let text = result(plan, method, &body, &headers, cursor.as_deref())?;
+                Ok(Answer::json(text, places))
+            }
+        }
+    }
+
+    /// The plan of a registered method, and of nothing else.
+    fn find(&self, service: &str, method: &str) -> Result<(&Plan, &MethodPlan), Failure> {
+        let plan = self.plans.get(service).ok_or_else(|| {
+            Failure::new(Code::UnknownService, format!("there is no service {}", named(service)))
+                .remedy("`belljar service list` shows those that there are")
+        })?;
+        let method = plan.methods.get(method).ok_or_else(|| {
+            Failure::new(
+                Code::UnknownMethod,
+                format!("the service {service} has no method {}", named(method)),
+            )
+            .remedy(format!("`belljar service show {service}` shows those that it has"))
+        })?;
+        Ok((plan, method))
+    }
+}
+
+/// The result in an answer, as a JSON text.
+fn result(
+    plan: &Plan,
+    method: &MethodPlan,
+    body: &Bytes,
+    headers: &HeaderMap,
+    cursor: Option<&str>,
+) -> Result<Bytes, Failure> {
+    let definition = plan.method(method);
+    if definition.answer == Output::Text {
+        return Ok(Value::from(String::from_utf8_lossy(body)).to_string().into());
+    }
+    let malformed = |why: String| {
+        Failure::new(
+            Code::AnswerMalformed,
+            format!("{}: in the answer of {} {why}", method.what, host(&plan.base)),
+        )
+    };
+    let json = Json::check(body).map_err(|error| malformed(error.to_string()))?;
+    match &definition.pages {
+        Some(pages) => pages::page(pages, json, headers, &plan.base, cursor)
+            .map(Bytes::from)
+            .ok_or_else(|| malformed(format!("there is no list at {:?}", pages.items.0))),
+        None => json
+            .at(&definition.select.0)
+            .map(|part| part.of(body))
+            .ok_or_else(|| malformed(format!("there is nothing at {:?}", definition.select.0))),
+    }
+}
+
+/// What an upstream that knows such keys is given: always the same for the same call, and guessable by no other session,
+/// since an upstream may answer a known key with what it answered before.
+fn idempotency_key(call: &Call<'_>) -> String {
+    let Some(key) = call.idempotency_key else {
+        return hex::encode(rand::random::<[u8; 16]>());
+    };
+    let mut hash = Sha256::new();
+    for part in [&call.session.to_string(), call.service, call.method, key] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    hex::encode(&hash.finalize()[..16])
+}
+
+/// A name that nobody checked, as it may be repeated.
+fn named(name: &str) -> String {
+    format!("{:?}", name.chars().take(80).collect::<String>())
+}
