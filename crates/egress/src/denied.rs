@@ -40,6 +40,34 @@ pub enum Code {
     NoSecret,
     /// Too many certificates in a short time.
     TooManyCertificates,
+    /// The client did not accept the certificate, or spoke no TLS that we know.
+    Handshake,
+    /// The request can be read in more than one way, or not at all.
+    Malformed,
+    /// The request is for another host than its connection.
+    OtherHost,
+    /// No rule can allow this method.
+    Method,
+    /// The rules for the host do not allow the request.
+    NotInRule,
+    /// Two rules would put a secret into the request.
+    Ambiguous,
+    /// The placeholder stands where no rule replaces it.
+    PlaceholderUnbound,
+    /// The signature that the client made is for something that the rule does not allow.
+    Signature,
+    /// The endpoint hands out tokens.
+    TokenEndpoint,
+    /// The body is longer than the rule allows.
+    TooLarge,
+    /// The session has too many requests under way.
+    TooManyRequests,
+    /// The upstream's certificate does not prove who it is.
+    Untrusted,
+    /// The upstream's answer cannot be passed on.
+    BadAnswer,
+    /// The upstream did not answer in time.
+    TooSlow,
     /// The broker itself failed.
     Broken,
 }
@@ -66,6 +94,20 @@ impl Code {
             Self::Unreachable => "unreachable",
             Self::NoSecret => "no_secret",
             Self::TooManyCertificates => "too_many_certificates",
+            Self::Handshake => "handshake",
+            Self::Malformed => "malformed",
+            Self::OtherHost => "other_host",
+            Self::Method => "method",
+            Self::NotInRule => "not_in_rule",
+            Self::Ambiguous => "ambiguous",
+            Self::PlaceholderUnbound => "placeholder_unbound",
+            Self::Signature => "signature",
+            Self::TokenEndpoint => "token_endpoint",
+            Self::TooLarge => "too_large",
+            Self::TooManyRequests => "too_many_requests",
+            Self::Untrusted => "untrusted",
+            Self::BadAnswer => "bad_answer",
+            Self::TooSlow => "too_slow",
             Self::Broken => "broken",
         }
     }

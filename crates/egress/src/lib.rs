@@ -14,8 +14,7 @@
 mod authority;
 mod broker;
 mod denied;
-
-#[path = "stub.rs"]
+mod inject;
 mod intercept;
 mod limits;
 mod opening;
@@ -28,7 +27,8 @@ mod session;
 pub use authority::{Authorities, AuthorityError};
 pub use broker::{Admitted, Broker, BrokerError, Decide, Surroundings};
 pub use denied::{Code, Denied};
-pub use intercept::Stream;
+pub use inject::{Aws, Git, Injection, Mode};
+pub use intercept::{Decided, Intercept, Matching, Parts, PathPattern, PathPatternError, Pending, Stream, TokenAnswers};
 pub use limits::Limits;
 pub use proxy::{ProxySettings, ProxyUrl};
 pub use record::{Outcome, Record, Request};

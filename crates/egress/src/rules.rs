@@ -7,6 +7,8 @@ use dial::{Allow, Network};
 use policy::{Destination, HostPattern};
 use serde::Deserialize;
 
+use crate::inject::{Aws, Git, Injection};
+use crate::intercept::{PathPattern, TokenAnswers};
 use crate::proxy::ProxySettings;
 
 mod lint;
@@ -51,6 +53,21 @@ pub struct Rule {
     pub schemes: Vec<Scheme>,
     /// The methods that requests may have, to the letter; every method where left out.
     pub methods: Option<Vec<String>>,
+    /// The paths that requests may have; every path where left out.
+    pub paths: Option<Vec<PathPattern>>,
+    /// What is put into requests.
+    #[serde(default)]
+    pub inject: Vec<Injection>,
+    /// Where its hosts serve git repositories: which, and what may be done with them. Nothing else passes then.
+    pub git: Option<Git>,
+    /// Where its hosts want signatures of AWS: with which keys, for what.
+    pub aws: Option<Aws>,
+    /// What happens where its hosts hand out tokens; where left out, tokens are replaced if the rule puts secrets in.
+    pub tokens: Option<TokenAnswers>,
+    /// Where its hosts hand out tokens, beside the paths that are known to.
+    pub token_paths: Option<Vec<PathPattern>>,
+    /// The bytes that a request's body may have; as many as it likes where left out.
+    pub body_limit: Option<u64>,
     /// Private networks that its hosts may lie in.
     #[serde(default)]
     pub networks: Vec<Network>,
@@ -66,7 +83,23 @@ impl Rule {
     /// Whether requests must be read to follow it.
     #[must_use]
     pub fn intercepts(&self) -> bool {
-        self.methods.is_some()
+        self.injects()
+            || self.methods.is_some()
+            || self.paths.is_some()
+            || self.body_limit.is_some()
+            || self.token_paths.is_some()
+            || !matches!(self.tokens, None | Some(TokenAnswers::Pass))
+    }
+
+    /// Whether it puts secrets into requests.
+    #[must_use]
+    pub const fn injects(&self) -> bool {
+        !self.inject.is_empty() || self.git.is_some() || self.aws.is_some()
+    }
+
+    /// Whether it puts a secret into bodies.
+    pub(crate) fn fills_body(&self) -> bool {
+        self.inject.iter().any(|injection| matches!(injection, Injection::Body { .. }))
     }
 
     /// The addresses that it lets be dialled: those of its networks, and those that it names as hosts.

@@ -1,6 +1,9 @@
 //! Mistakes in rules that each alone is well written.
 
+use std::collections::HashSet;
+
 use super::{Rule, Scheme};
+use crate::inject::{Injection, Slot};
 
 /// A mistake in a rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -49,8 +52,59 @@ fn alone(rule: &Rule) -> Vec<Mistake> {
             ));
         }
     }
+    mistakes.extend(fillings(rule).into_iter().map(|words| mistake(rule, words)));
     mistakes
 }
+
+/// Mistakes in what a rule puts into requests.
+fn fillings(rule: &Rule) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut slots: Vec<Slot> = rule.inject.iter().map(Injection::slot).collect();
+    if rule.git.is_some() || rule.aws.is_some() {
+        slots.push(Slot::Header("authorization".to_owned()));
+    }
+    if rule.git.is_some() && rule.aws.is_some() {
+        words.push("`git` and `aws` both sign the request: write a rule for each".to_owned());
+    }
+    let mut seen = HashSet::new();
+    for slot in &slots {
+        if !seen.insert(slot) {
+            words.push(format!("two secrets are put into {slot}: take one of them out"));
+        }
+    }
+    for slot in &slots {
+        let Slot::Header(name) = slot else { continue };
+        if http::HeaderName::try_from(name.as_str()).is_err() || FRAMING.contains(&name.as_str()) {
+            words.push(format!("`{name}` is no header that a secret can be put into"));
+        }
+    }
+    if let Some(aws) = &rule.aws
+        && (aws.regions.is_empty() || aws.services.is_empty())
+    {
+        words.push("`aws` names no region or no service: write at least one of each".to_owned());
+    }
+    if let Some(git) = &rule.git {
+        if git.repositories.is_empty() {
+            words.push("`git` names no repository: write owner/name, or owner/*".to_owned());
+        }
+        if rule.paths.is_some() || rule.methods.is_some() {
+            words.push("`git` says its paths and methods itself: leave `paths` and `methods` out".to_owned());
+        }
+    }
+    words
+}
+
+/// Headers that say where a request ends or where it goes.
+const FRAMING: [&str; 8] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "upgrade",
+    "te",
+    "trailer",
+    "expect",
+];
 
 /// Where one rule passes bytes unread and another must read them, the second could be walked around.
 fn together(rules: &[Rule]) -> Vec<Mistake> {

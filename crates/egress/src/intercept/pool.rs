@@ -1,0 +1,135 @@
+//! Connections to upstreams that are kept for the next request of the same session under the same rules.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use domain::SessionId;
+use hyper::client::conn::{http1, http2};
+use lifecycle::Tasks;
+use tokio::time::Instant;
+
+use super::upload::Upload;
+use super::{Decided, Matching};
+use crate::Rule;
+
+/// How long a connection is kept without a request.
+const KEPT: Duration = Duration::from_secs(60);
+/// Connections kept for one key, of those that carry one request at a time.
+const MOST: usize = 16;
+
+/// Whose connection it is: never another session's, another rule's or an older set of rules' (threat 12).
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    decided: Decided,
+    rule: String,
+    generation: u64,
+}
+
+impl Key {
+    pub(super) fn new(decided: &Decided, rule: &Rule, matching: &Matching) -> Self {
+        Self {
+            decided: decided.clone(),
+            rule: rule.name.clone(),
+            generation: matching.generation,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Kept {
+    one: Vec<(http1::SendRequest<Upload>, Instant)>,
+    many: Option<(http2::SendRequest<Upload>, Instant)>,
+}
+
+/// The connections that are kept.
+#[derive(Clone)]
+pub(super) struct Pool {
+    kept: Arc<Mutex<HashMap<Key, Kept>>>,
+    tasks: Tasks,
+}
+
+impl Pool {
+    pub(super) fn new(tasks: Tasks) -> Self {
+        Self {
+            kept: Arc::default(),
+            tasks,
+        }
+    }
+
+    /// A connection for many requests at once.
+    pub(super) fn many(&self, key: &Key) -> Option<http2::SendRequest<Upload>> {
+        let mut all = self.lock();
+        let (line, used) = all.get_mut(key)?.many.as_mut()?;
+        *used = Instant::now();
+        (!line.is_closed()).then(|| line.clone())
+    }
+
+    /// A connection for one request.
+    pub(super) fn one(&self, key: &Key) -> Option<http1::SendRequest<Upload>> {
+        let mut all = self.lock();
+        let kept = all.get_mut(key)?;
+        while let Some((line, _)) = kept.one.pop() {
+            if line.is_ready() {
+                return Some(line);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for many requests.
+    pub(super) fn keep_many(&self, key: Key, line: http2::SendRequest<Upload>) {
+        self.lock().entry(key).or_default().many = Some((line, Instant::now()));
+        self.tidy_later();
+    }
+
+    /// Keeps a connection for one request once its answer is over.
+    pub(super) fn keep_one(&self, key: Key, mut line: http1::SendRequest<Upload>) {
+        let pool = self.clone();
+        self.tasks.spawn_until_stopped(async move {
+            if line.ready().await.is_err() {
+                return;
+            }
+            let mut all = pool.lock();
+            let kept = all.entry(key).or_default();
+            if kept.one.len() < MOST {
+                kept.one.push((line, Instant::now()));
+            }
+            drop(all);
+            pool.tidy_later();
+        });
+    }
+
+    /// Closes a session's connections.
+    pub(super) fn forget(&self, session: SessionId) {
+        self.lock().retain(|key, _| key.decided.session != session);
+    }
+
+    /// Closes a session's connections of older sets of rules.
+    pub(super) fn renew(&self, session: SessionId, generation: u64) {
+        self.lock()
+            .retain(|key, _| key.decided.session != session || key.generation == generation);
+    }
+
+    fn tidy_later(&self) {
+        let pool = self.clone();
+        self.tasks.spawn_until_stopped(async move {
+            tokio::time::sleep(KEPT + Duration::from_secs(1)).await;
+            pool.tidy();
+        });
+    }
+
+    fn tidy(&self) {
+        self.lock().retain(|_, kept| {
+            kept.one.retain(|(line, used)| line.is_ready() && used.elapsed() < KEPT);
+            if kept.many.as_ref().is_some_and(|(line, used)| line.is_closed() || used.elapsed() >= KEPT) {
+                kept.many = None;
+            }
+            !kept.one.is_empty() || kept.many.is_some()
+        });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
