@@ -54,12 +54,11 @@ impl Class {
         match address {
             IpAddr::V4(address) => of_v4(address),
             IpAddr::V6(address) => {
-                let mut carried = carried(address).map(|address| Self::of(address.into()));
-                match carried.next() {
-                    // The worse of the two that Teredo carries.
-                    Some(first) => carried.find(|class| *class != Self::Public).unwrap_or(first),
-                    None => of_v6(address),
-                }
+                // Teredo carries two: it is public where both are.
+                let mut classes = carried(address).map(|address| Self::of(address.into())).peekable();
+                let first = classes.peek().copied();
+                let inside = classes.find(|class| *class != Self::Public);
+                inside.or(first).unwrap_or_else(|| of_v6(address))
             }
         }
     }
