@@ -50,7 +50,7 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
     let supervisor = supervisor(&workspace, &arguments.skills, arguments.no_jail)?;
     let screen = Mutex::new(Screen::standard(json));
     let hands = LocalHands::new(&workspace, &arguments.skills, supervisor, &screen)?;
-    let gateway = DirectGateway::new(providers, model, agent::system_prompt(&catalogue), &screen);
+    let gateway = DirectGateway::new(providers, model, agent::system_prompt(&catalogue, &[]), &screen);
 
     let limits = settings.run;
     let job = async |prompt: &str| {

@@ -130,7 +130,7 @@ pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> a
     config.caps.session = settings.budget.session;
     config.caps.user = settings.budget.user;
     config.caps.day = settings.budget.day;
-    config.system = agent::system_prompt(&catalogue(settings, &image));
+    config.system = agent::system_prompt(&catalogue(settings, &image), &[]);
     config.tools = agent::definitions().to_vec();
     config.sandbox.cpu_millis = settings.sandbox.cpu_millis;
     config.sandbox.memory_bytes = settings.sandbox.memory_bytes;

@@ -9,6 +9,13 @@ use domain::ToolDefinition;
 
 const PROMPT: &str = include_str!("agent.md");
 
+/// How services are used, before their lines.
+const SERVICES: &str = "
+Services, which code in exec calls with `await services.<name>.<method>(args)`. `await describe(\"<name>\")` returns the types
+of a service's methods: read them before the first call. Call in parallel with Promise.all; `writeToFile(path,
+services.x.y(args))` saves a large result without reading it. No key is needed, and none is to be had.
+";
+
 static DEFINITIONS: LazyLock<Vec<ToolDefinition>> = LazyLock::new(|| {
     // The text is part of the program, and a test reads it.
     serde_json::from_str(include_str!("definitions.json")).unwrap_or_default()
@@ -20,15 +27,24 @@ pub fn definitions() -> &'static [ToolDefinition] {
     &DEFINITIONS
 }
 
-/// The system prompt with the catalogue of the skills that the session may use, one line a skill. An empty catalogue leaves
-/// no trace.
+/// The system prompt with what the session may use: the catalogue of its skills, one line a skill, and its services, each
+/// with a summary of one line. What there is none of leaves no trace.
 #[must_use]
-pub fn system_prompt(catalogue: &str) -> String {
-    let catalogue = catalogue.trim_end();
-    if catalogue.is_empty() {
-        return PROMPT.to_owned();
+pub fn system_prompt(skills: &str, services: &[(&str, &str)]) -> String {
+    let mut prompt = PROMPT.to_owned();
+    let skills = skills.trim_end();
+    if !skills.is_empty() {
+        prompt += "\nSkills, to be loaded with the tool `skill` when the request matches:\n";
+        prompt += skills;
+        prompt.push('\n');
     }
-    format!("{PROMPT}\nSkills, to be loaded with the tool `skill` when the request matches:\n{catalogue}\n")
+    if !services.is_empty() {
+        prompt += SERVICES;
+    }
+    for (name, summary) in services {
+        prompt += &format!("- {name}: {summary}\n");
+    }
+    prompt
 }
 
 #[cfg(test)]
@@ -55,7 +71,7 @@ mod tests {
     #[test]
     fn the_first_request_is_small() {
         let catalogue = "- data-report: Computes figures from a data file.\n";
-        let bytes = system_prompt(catalogue).len() + serde_json::to_string(definitions()).unwrap().len();
+        let bytes = system_prompt(catalogue, &[]).len() + serde_json::to_string(definitions()).unwrap().len();
         assert!(
             bytes <= 4_700,
             "{bytes} bytes leave too little of 5 kB for a prompt and the frame"
@@ -63,9 +79,16 @@ mod tests {
     }
 
     #[test]
-    fn the_prompt_is_the_same_each_time_and_says_nothing_of_skills_where_there_are_none() {
-        assert_eq!(system_prompt("- a: b\n"), system_prompt("- a: b"));
-        assert!(system_prompt("- a: b").ends_with("matches:\n- a: b\n"));
-        assert!(!system_prompt("\n").contains("Skills, to be"));
+    fn the_prompt_is_the_same_each_time_and_says_nothing_of_what_there_is_none_of() {
+        let services = [("crm", "Customers."), ("issues", "Bugs and wishes.")];
+        let prompt = system_prompt("- a: b\n", &services);
+        assert_eq!(prompt, system_prompt("- a: b", &services));
+        assert!(prompt.contains("matches:\n- a: b\n\nServices, which"), "{prompt}");
+        assert!(
+            prompt.ends_with("to be had.\n- crm: Customers.\n- issues: Bugs and wishes.\n"),
+            "{prompt}"
+        );
+        assert!(system_prompt("- a: b", &[]).ends_with("matches:\n- a: b\n"));
+        assert_eq!(system_prompt("\n", &[]), PROMPT);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use http::header::{AUTHORIZATION, CONNECTION, UPGRADE};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, Limited, StreamBody};
@@ -19,7 +19,7 @@ use hyper::client::conn::http1;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use lifecycle::Tasks;
-use protocol::{NameRequest, Refusal, TurnReply, TurnRequest, VersionError};
+use protocol::{NameRequest, Refusal, ServiceError, ServiceFailure, TurnReply, TurnRequest, VersionError};
 use secret::Secret;
 use serde::Serialize;
 use tokio::net::UnixStream;
@@ -40,6 +40,12 @@ const TURN: Duration = Duration::from_secs(1_800);
 
 /// How long a file may take.
 const TRANSFER: Duration = Duration::from_secs(3_600);
+
+/// How long a service may take until its result begins: the control plane keeps each method's own limit.
+const SERVICE: Duration = Duration::from_secs(600);
+
+/// The longest answer that says no.
+const FAILURE_BYTES: usize = 64 << 10;
 
 /// The longest answer to a turn.
 const REPLY_BYTES: usize = 32 << 20;
@@ -91,6 +97,9 @@ pub enum ClientError {
     /// The control plane said no.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// A service's method has no result.
+    #[error(transparent)]
+    Failed(ServiceFailure),
     /// The answer is not what the protocol says.
     #[error("the control plane's answer is malformed ({attempt}, status {status})")]
     Malformed {
@@ -105,6 +114,17 @@ pub enum ClientError {
     /// The control plane is of another age.
     #[error(transparent)]
     Version(#[from] VersionError),
+}
+
+/// The result of a service's method, as it comes.
+#[derive(Debug)]
+pub struct ServiceResult {
+    /// What the bytes are.
+    pub media_type: Option<HeaderValue>,
+    /// How many they are, where that is known.
+    pub length: Option<HeaderValue>,
+    /// The bytes.
+    pub body: Fetched,
 }
 
 /// A way to the control plane. Clones share the token.
@@ -206,6 +226,34 @@ impl Client {
             .unwrap_or(Err(ClientError::Silent { attempt }))
     }
 
+    /// Calls a method of a service. `request` is the JSON of a `ServiceRequest`; whoever wrote it is believed nothing here.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Failed` where there is no result, `Lost` and `Silent` where the call may have taken effect.
+    pub async fn service(&self, request: Bytes) -> Result<ServiceResult, ClientError> {
+        let attempt = "call a service";
+        let body = Full::new(request).map_err(|never| match never {}).boxed_unsync();
+        let request = self.request(attempt, Method::POST, "/v1/services", body)?;
+        let response = timeout(SERVICE, self.send(attempt, request))
+            .await
+            .unwrap_or(Err(ClientError::Silent { attempt }))?;
+        let status = response.status();
+        if status != StatusCode::OK {
+            let body = read(attempt, response, FAILURE_BYTES).await?;
+            if let Ok(ServiceError { error }) = serde_json::from_slice(&body) {
+                let status = status.as_u16();
+                return Err(ClientError::Failed(ServiceFailure { status, ..error }));
+            }
+            return Err(refusal(attempt, status, &body));
+        }
+        let headers = response.headers();
+        Ok(ServiceResult {
+            media_type: headers.get(CONTENT_TYPE).cloned(),
+            length: headers.get(CONTENT_LENGTH).cloned(),
+            body: Fetched::new(attempt, response.into_body()),
+        })
+    }
+
     /// Opens a connection to a name, or to an address that somebody wrote.
     ///
     /// # Errors
@@ -244,7 +292,7 @@ impl Client {
         if response.status() != StatusCode::OK {
             return Err(refused(attempt, response).await);
         }
-        Ok(Fetched::new(response.into_body()))
+        Ok(Fetched::new(attempt, response.into_body()))
     }
 
     /// Sends the bytes that a transfer asked for.
@@ -338,11 +386,14 @@ async fn read(attempt: &'static str, response: Response<Incoming>, longest: usiz
 /// What the control plane said instead of what was wanted.
 async fn refused(attempt: &'static str, response: Response<Incoming>) -> ClientError {
     let status = response.status();
-    match read(attempt, response, 64 << 10).await {
-        Ok(body) => serde_json::from_slice::<Refusal>(&body)
-            .map_or(ClientError::Malformed { attempt, status }, ClientError::Refused),
+    match read(attempt, response, FAILURE_BYTES).await {
+        Ok(body) => refusal(attempt, status, &body),
         Err(error) => error,
     }
+}
+
+fn refusal(attempt: &'static str, status: StatusCode, body: &[u8]) -> ClientError {
+    serde_json::from_slice::<Refusal>(body).map_or(ClientError::Malformed { attempt, status }, ClientError::Refused)
 }
 
 fn empty() -> Body {

@@ -33,14 +33,15 @@ pub trait LinkHandler: Send + Sync + 'static {
     /// A turn of the sandbox's loop.
     async fn invoke_llm(&self, sandbox: SandboxId, token: &Secret, request: TurnRequest) -> Result<TurnReply, Refusal>;
 
-    /// A connection that somebody inside opened, to a name that they resolved or to an address that they wrote.
+    /// A connection that somebody inside opened, to a name that they resolved or to an address that they wrote: whether it may
+    /// be, and then what carries it.
     async fn connect(
         &self,
         sandbox: SandboxId,
         token: &Secret,
         host: &str,
         port: u16,
-    ) -> Result<Box<dyn Connection>, Refusal>;
+    ) -> Result<Box<dyn Carrier>, Refusal>;
 
     /// A name that somebody inside asked for. `Ok` lets them have a synthetic address; nothing is resolved.
     async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal>;
@@ -84,7 +85,14 @@ impl fmt::Debug for ServiceAnswer {
     }
 }
 
-/// The far side of a connection that somebody inside opened.
+/// What carries a connection that somebody inside opened.
+#[async_trait]
+pub trait Carrier: Send {
+    /// Carries it until it ends. `near` is the sandbox's end.
+    async fn carry(self: Box<Self>, near: Box<dyn Connection>);
+}
+
+/// A stream of bytes, both ways.
 pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use domain::{RunLimits, ToolCall, ToolCallId, ToolResult};
 use serde::{Deserialize, Serialize};
 
-use crate::FileEntry;
+use crate::{FileEntry, Grants};
 
 /// What the runtime says to its hands.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -33,6 +33,8 @@ pub enum ToHands {
     Prepare {
         /// It has begun.
         on: bool,
+        /// What it may use. The declarations of services are left out: PID 1 keeps them.
+        grants: Grants,
     },
     /// Kill every process of every call. Answered by `stopped`.
     Stop {

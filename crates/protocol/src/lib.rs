@@ -15,7 +15,7 @@ mod version;
 
 pub use control::{FileEntry, FileKind, Start, ToControl, ToRuntime, Transfer};
 pub use hands::{FileRequest, FromHands, ToHands};
-pub use service::{Grants, ServiceError, ServiceFailure, ServiceGrant, ServiceRequest};
+pub use service::{Grants, SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure, ServiceGrant, ServiceRequest};
 pub use turn::{Denial, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 pub use version::{Hello, PROTOCOL, VersionError};
 

@@ -37,6 +37,9 @@ pub struct ServiceGrant {
     pub types: String,
 }
 
+/// The longest [`ServiceRequest`], as JSON.
+pub const SERVICE_REQUEST_BYTES: usize = 1 << 20;
+
 /// Asks for a method of a service.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

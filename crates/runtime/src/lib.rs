@@ -9,13 +9,16 @@
 //! Whoever breaks the hands has won what the sandbox's user has, and nothing more: PID 1 believes them no result but of a
 //! call that it made, takes no order from them, and replaces them when they die or do not answer.
 //!
+//! While a run may use services, the user's processes call them at a socket in `offers`; the token is added there.
 //! Connections and DNS questions of the sandbox arrive in `capture` and go over the link, each with the name that it was
 //! meant for. When PID 1 dies the sandbox dies with it; there is no other way out.
 
 mod capture;
 mod gateway;
+mod grants;
 mod hands;
 mod log;
+mod offers;
 mod orders;
 mod outbox;
 mod pid1;

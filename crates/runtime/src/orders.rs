@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
 use crate::gateway::backoff;
+use crate::grants::Granted;
 use crate::hands::Hands;
 use crate::outbox::{Outbox, Outgoing};
 use crate::transfers;
@@ -26,14 +27,17 @@ pub(crate) struct Orders {
     outbox: Outbox,
     tasks: Tasks,
     work: Work,
+    granted: Arc<Granted>,
     session: Option<SessionId>,
     transfers: Arc<Semaphore>,
 }
 
 impl Orders {
     pub(crate) fn new(client: &Client, hands: &Arc<Hands>, outbox: &Outbox, tasks: &Tasks) -> Self {
+        let granted = Arc::new(Granted::new(client, hands, outbox, tasks));
         Self {
-            work: Work::new(client, hands, outbox, tasks),
+            work: Work::new(client, hands, &granted, outbox, tasks),
+            granted,
             client: client.clone(),
             hands: Arc::clone(hands),
             outbox: outbox.clone(),
@@ -105,7 +109,8 @@ impl Orders {
                 self.outbox.say(ToControl::Claimed { failure: None }).await;
             }
             ToRuntime::Token { token } => self.client.set_token(token),
-            ToRuntime::Prepare { on, .. } => self.hands.prepare(on),
+            ToRuntime::Prepare { on: true, grants } => self.granted.begin(grants).await,
+            ToRuntime::Prepare { on: false, .. } => self.granted.end().await,
             ToRuntime::Start(start) => self.work.start(start).await,
             ToRuntime::Call { call, limits } => {
                 let (hands, outbox) = (Arc::clone(&self.hands), self.outbox.clone());
@@ -116,6 +121,7 @@ impl Orders {
             }
             ToRuntime::Stop { request } => {
                 self.work.stop().await;
+                self.granted.end().await;
                 self.outbox.say(ToControl::Stopped { request }).await;
             }
             ToRuntime::Transfer { request, transfer } => {

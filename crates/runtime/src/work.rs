@@ -9,12 +9,17 @@ use protocol::{Start, ToControl};
 use tokio::task::JoinHandle;
 
 use crate::gateway::LinkGateway;
+use crate::grants::Granted;
 use crate::hands::Hands;
 use crate::outbox::Outbox;
+
+/// The tool that runs code.
+const EXEC: &str = "exec";
 
 pub(crate) struct Work {
     client: Client,
     hands: Arc<Hands>,
+    granted: Arc<Granted>,
     outbox: Outbox,
     tasks: Tasks,
     current: Option<Current>,
@@ -28,10 +33,17 @@ struct Current {
 }
 
 impl Work {
-    pub(crate) fn new(client: &Client, hands: &Arc<Hands>, outbox: &Outbox, tasks: &Tasks) -> Self {
+    pub(crate) fn new(
+        client: &Client,
+        hands: &Arc<Hands>,
+        granted: &Arc<Granted>,
+        outbox: &Outbox,
+        tasks: &Tasks,
+    ) -> Self {
         Self {
             client: client.clone(),
             hands: Arc::clone(hands),
+            granted: Arc::clone(granted),
             outbox: outbox.clone(),
             tasks: tasks.clone(),
             current: None,
@@ -56,6 +68,7 @@ impl Work {
             task: self.tasks.spawn(run(
                 self.client.clone(),
                 Arc::clone(&self.hands),
+                Arc::clone(&self.granted),
                 self.outbox.clone(),
                 start,
                 stop,
@@ -76,8 +89,13 @@ impl Work {
     }
 }
 
-async fn run(client: Client, hands: Arc<Hands>, outbox: Outbox, start: Start, stop: Stop) {
-    hands.prepare(true);
+async fn run(client: Client, hands: Arc<Hands>, granted: Arc<Granted>, outbox: Outbox, mut start: Start, stop: Stop) {
+    let mut grants = std::mem::take(&mut start.grants);
+    if !start.tools.iter().any(|tool| tool == EXEC) {
+        // Only code calls services, and every process of a sandbox could.
+        grants.services.clear();
+    }
+    granted.begin(grants).await;
     let mut out_of_time = false;
     let cancel = async {
         tokio::select! {
@@ -86,7 +104,7 @@ async fn run(client: Client, hands: Arc<Hands>, outbox: Outbox, start: Start, st
         }
     };
     let end = agent::run_loop(&LinkGateway(&client), &LoopHands(&hands), &start, cancel).await;
-    hands.prepare(false);
+    granted.end().await;
     let failure = if out_of_time {
         Some(format!(
             "the run has used up its time of {} s",

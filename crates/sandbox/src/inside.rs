@@ -12,6 +12,9 @@ pub const LINK_DIRECTORY: &str = "/run/belljar";
 /// The socket's name in that directory. It vanishes and comes back when the host agent restarts.
 pub const LINK_SOCKET: &str = "link.sock";
 
+/// The socket at which the runtime takes calls of services from the user's processes, while a run may make any.
+pub const SERVICES_SOCKET: &str = "/run/belljar-services.sock";
+
 /// The session's files: outlive the sandbox.
 pub const WORKSPACE: &str = "/workspace";
 

@@ -1,18 +1,23 @@
 //! The tool `exec`: JavaScript or TypeScript in a process of its own.
 //!
+//! Where the run may use services, code calls them as `services.<name>.<method>(args)`: over a socket that somebody else
+//! listens at, which adds the token and asks the control plane (`exec/services.js`).
+//!
 //! Each call has a fresh Node, which reads the code from its input and runs it as the body of an async function
 //! (`bootstrap.js`). While a run is on the next process is started ahead, so a call does not wait for Node to start; between
 //! runs there is none.
 
 mod output;
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use domain::ResultPart;
+use domain::{ResultPart, ToolCallId};
 use serde::Deserialize;
+use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use crate::Tools;
@@ -20,7 +25,11 @@ use crate::process::{End, NOT_STARTED, Program, RunError, Running};
 use crate::toolbox::{Answer, Bounds, Failure, words};
 use output::{Output, Said};
 
-const BOOTSTRAP: &str = include_str!("exec/bootstrap.js");
+const BOOTSTRAP: &str = concat!(
+    include_str!("exec/files.js"),
+    include_str!("exec/services.js"),
+    include_str!("exec/bootstrap.js")
+);
 /// The most code that is run.
 const MAX_CODE: usize = 1024 * 1024;
 /// How Node ends when its heap is full.
@@ -102,8 +111,7 @@ impl Exec {
         }
         let node = find_node(tools)?;
         let mark = format!("{:016x}", RandomState::new().build_hasher().finish());
-        let mut order = serde_json::json!({ "mark": mark, "code": code }).to_string();
-        order.push('\n');
+        let order = order(tools, &mark, code, bounds.call);
         let running = self.hand_over(tools, &node, order.as_bytes(), bounds).await?;
 
         let number = self.count.fetch_add(1, Ordering::Relaxed) + 1;
@@ -167,6 +175,25 @@ impl Exec {
             }
         }
     }
+}
+
+/// What the process is told: a line of JSON.
+fn order(tools: &Tools, mark: &str, code: &str, call: &ToolCallId) -> String {
+    let folders: Vec<_> = tools.files.writable().collect();
+    let grants = tools.grants();
+    let services = tools
+        .settings
+        .services
+        .as_ref()
+        .filter(|_| !grants.services.is_empty())
+        .map(|socket| {
+            let methods = grants.services.iter();
+            let methods: BTreeMap<_, _> = methods.map(|service| (&service.name, &service.methods)).collect();
+            json!({ "socket": socket, "call": call, "methods": methods })
+        });
+    let mut order = json!({ "mark": mark, "code": code, "folders": folders, "services": services }).to_string();
+    order.push('\n');
+    order
 }
 
 async fn give(running: &mut Running, order: &[u8], bounds: Bounds<'_>) -> std::io::Result<()> {

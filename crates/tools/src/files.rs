@@ -107,6 +107,12 @@ impl Files {
         Ok(place.root.path.join(&place.relative))
     }
 
+    /// The folders that may be written: what models call them, and where they are on this machine.
+    pub(crate) fn writable(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let writable = self.roots.iter().filter(|root| root.writable);
+        writable.map(|root| (root.name, root.path.as_path()))
+    }
+
     /// The folders that may be read, as they are on this machine.
     pub(crate) fn readable(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().map(|root| root.path.as_path())

@@ -1,6 +1,6 @@
 //! What the tools are given.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -13,8 +13,8 @@ pub struct Settings {
     pub skills: PathBuf,
     /// What the image brings along, called `/knowledge`; read only. It may be missing.
     pub knowledge: PathBuf,
-    /// Skills that may be loaded; `None` allows all.
-    pub allowed_skills: Option<BTreeSet<String>>,
+    /// The socket at which code calls services, where there is one.
+    pub services: Option<PathBuf>,
     /// The whole environment of the programs that tools start; holds no secret.
     pub environment: BTreeMap<String, String>,
     /// The command that supervises a program, to which [`supervise`](crate::supervise)'s arguments are added:
@@ -32,7 +32,7 @@ impl Settings {
             workspace: "/workspace".into(),
             skills: "/skills".into(),
             knowledge: "/knowledge".into(),
-            allowed_skills: None,
+            services: None,
             environment,
             supervisor,
             exec_heap_mib: 512,

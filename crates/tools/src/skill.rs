@@ -41,12 +41,12 @@ pub(crate) enum SkillError {
 /// Loads a skill's body, or another of its files.
 pub(crate) async fn skill(tools: &Tools, arguments: Arguments, bounds: Bounds<'_>) -> Answer {
     let files = Arc::clone(&tools.files);
-    let allowed = tools.settings.allowed_skills.clone();
+    let grants = tools.grants();
     let most = bounds.output_bytes;
     beside(move || {
         let Arguments { name, file } = arguments;
         let there = known(&files, |name| {
-            allowed.as_ref().is_none_or(|allowed| allowed.contains(name))
+            grants.skills.as_ref().is_none_or(|allowed| allowed.contains(name))
         });
         if !there.contains(&name) {
             let there = match there.len() {

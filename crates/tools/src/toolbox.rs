@@ -1,11 +1,12 @@
 //! A call comes in, a result goes out.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use causes::with_causes;
-use domain::{ResultPart, RunLimits, ToolCall, ToolResult};
+use domain::{ResultPart, RunLimits, ToolCall, ToolCallId, ToolResult};
 use lifecycle::Stop;
+use protocol::Grants;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -26,6 +27,7 @@ pub struct Tools {
     /// Whoever changes a file reads and writes it while holding this, so that no change is lost.
     pub(crate) changes: Arc<tokio::sync::Mutex<()>>,
     pub(crate) settings: Settings,
+    grants: Mutex<Arc<Grants>>,
 }
 
 /// What a call may use up, and who watches it.
@@ -36,6 +38,7 @@ pub(crate) struct Bounds<'a> {
     pub(crate) output_bytes: usize,
     pub(crate) progress: Progress<'a>,
     pub(crate) stop: &'a Stop,
+    pub(crate) call: &'a ToolCallId,
 }
 
 /// What a tool says: parts of a result, or a failure in words.
@@ -86,6 +89,7 @@ impl Tools {
             files: files.into(),
             changes: Arc::default(),
             settings,
+            grants: Mutex::default(),
         })
     }
 
@@ -99,6 +103,15 @@ impl Tools {
     pub async fn set_environment(&self, environment: BTreeMap<String, String>) {
         self.launcher.set_environment(environment);
         self.exec.renew(self).await;
+    }
+
+    /// What calls may use from now on beside the tools; at first every skill and no service.
+    pub fn grant(&self, grants: Grants) {
+        *self.grants.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(grants);
+    }
+
+    pub(crate) fn grants(&self) -> Arc<Grants> {
+        Arc::clone(&self.grants.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A run is on: keeps one `exec` process started ahead, so that the next call does not wait for it. To be called
@@ -127,6 +140,7 @@ impl Tools {
             output_bytes: limits.output_bytes,
             progress,
             stop,
+            call: &call.id,
         };
         let (content, is_error) = match self.dispatch(call, bounds).await {
             Ok(content) => (content, false),

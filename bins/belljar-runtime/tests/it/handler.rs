@@ -1,15 +1,17 @@
 //! A control plane that remembers what it was asked, plays replies, and lets `good.test` through to an echo.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use domain::{MessageId, SandboxId, ToolCall};
+use futures::stream::{self, BoxStream, StreamExt};
 use lifecycle::Tasks;
-use link::server::{Connection, LinkHandler};
-use protocol::{Refusal, RefusalCode, StopReason, ToControl, TurnReply, TurnRequest};
+use link::server::{Carrier, Connection, LinkHandler, ServiceAnswer};
+use protocol::{Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, ToControl, TurnReply, TurnRequest};
 use secret::Secret;
-use tokio::sync::mpsc;
+use tokio::sync::{Barrier, mpsc};
 
 /// The token of every session here; it must be found nowhere.
 pub(crate) const TOKEN: &str = "blj_0123456789abcdef_needle";
@@ -18,9 +20,15 @@ pub(crate) struct Handler {
     pub(crate) seen: Mutex<Vec<String>>,
     pub(crate) turns: Mutex<Vec<TurnRequest>>,
     pub(crate) replies: Mutex<VecDeque<TurnReply>>,
+    /// Calls of services.
+    pub(crate) asked: Mutex<Vec<ServiceRequest>>,
+    pub(crate) together: Arc<Barrier>,
     pub(crate) events: mpsc::Sender<ToControl>,
     pub(crate) tasks: Tasks,
 }
+
+/// Calls of `crm.together` that wait for one another.
+pub(crate) const TOGETHER: usize = 16;
 
 pub(crate) fn reply(calls: Vec<ToolCall>) -> TurnReply {
     TurnReply {
@@ -35,6 +43,18 @@ pub(crate) fn reply(calls: Vec<ToolCall>) -> TurnReply {
 }
 
 impl Handler {
+    pub(crate) fn new(events: mpsc::Sender<ToControl>) -> Self {
+        Self {
+            seen: Mutex::default(),
+            turns: Mutex::default(),
+            replies: Mutex::default(),
+            asked: Mutex::default(),
+            together: Arc::new(Barrier::new(TOGETHER)),
+            events,
+            tasks: Tasks::new(),
+        }
+    }
+
     fn see(&self, token: &Secret, what: String) -> Result<(), Refusal> {
         assert_eq!(token.expose(), TOKEN);
         self.seen.lock().unwrap().push(what);
@@ -58,24 +78,12 @@ impl LinkHandler for Handler {
             .ok_or_else(|| Refusal::new(RefusalCode::Stale, "there are no more replies"))
     }
 
-    async fn connect(
-        &self,
-        _: SandboxId,
-        token: &Secret,
-        host: &str,
-        port: u16,
-    ) -> Result<Box<dyn Connection>, Refusal> {
+    async fn connect(&self, _: SandboxId, token: &Secret, host: &str, port: u16) -> Result<Box<dyn Carrier>, Refusal> {
         self.see(token, format!("connect {host} {port}"))?;
         if host != "good.test" {
             return Err(denied());
         }
-        let (near, far) = tokio::io::duplex(1 << 10);
-        let (mut read, mut write) = tokio::io::split(far);
-        self.tasks.spawn_until_stopped(async move {
-            let _ = tokio::io::copy(&mut read, &mut write).await;
-            let _ = tokio::io::AsyncWriteExt::shutdown(&mut write).await;
-        });
-        Ok(Box::new(near))
+        Ok(Box::new(Echo))
     }
 
     async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
@@ -83,7 +91,70 @@ impl LinkHandler for Handler {
         if name == "good.test" { Ok(()) } else { Err(denied()) }
     }
 
+    async fn service(
+        &self,
+        _: SandboxId,
+        token: &Secret,
+        request: ServiceRequest,
+    ) -> Result<ServiceAnswer, ServiceFailure> {
+        self.see(token, format!("service {}.{}", request.service, request.method))?;
+        let answer = |media_type: &str, body: BoxStream<'static, std::io::Result<Bytes>>| ServiceAnswer {
+            media_type: media_type.to_owned(),
+            length: None,
+            body,
+        };
+        let piece = |text: String| stream::iter([Ok(Bytes::from(text))]).boxed();
+        let method = request.method.clone();
+        let args = request.args.clone();
+        let mut asked = self.asked.lock().unwrap();
+        asked.push(request);
+        match method.as_str() {
+            "echo" => Ok(answer("application/json", piece(args.to_string()))),
+            "text" => Ok(answer("text/csv; charset=utf-8", piece("a,b\n".to_owned()))),
+            "bytes" => Ok(answer("application/octet-stream", piece("\u{1}\u{2}\u{3}".to_owned()))),
+            "large" => {
+                let pieces = args["pieces"].as_u64().unwrap_or(1);
+                let piece = |_| Ok(Bytes::from_static(&[b'x'; 1 << 20]));
+                Ok(answer("application/json", stream::iter((0..pieces).map(piece)).boxed()))
+            }
+            "cut" => {
+                let pieces = [Ok(Bytes::from("[1,")), Err(std::io::Error::other("gone"))];
+                Ok(answer("application/json", stream::iter(pieces).boxed()))
+            }
+            "together" => {
+                // None is answered before so many wait.
+                let together = Arc::clone(&self.together);
+                let gather = stream::once(async move {
+                    together.wait().await;
+                    Ok(Bytes::from("true"))
+                });
+                Ok(answer("application/json", gather.boxed()))
+            }
+            "limited" => Err(ServiceFailure {
+                retry_after: Some(7),
+                ..ServiceFailure::new(429, "rate_limited", "crm takes 10 calls a second").remedy("Wait a little.")
+            }),
+            method => Err(ServiceFailure::new(
+                403,
+                "denied",
+                format!("crm.{method} is not allowed"),
+            )),
+        }
+    }
+
     async fn event(&self, _: SandboxId, event: ToControl) {
         let _ = self.events.send(event).await;
+    }
+}
+
+/// Sends back whatever comes.
+struct Echo;
+
+#[async_trait]
+impl Carrier for Echo {
+    async fn carry(self: Box<Self>, near: Box<dyn Connection>) {
+        let (mut read, mut write) = tokio::io::split(near);
+        let _ = tokio::io::copy(&mut read, &mut write).await;
+        let _ = tokio::io::AsyncWriteExt::shutdown(&mut write).await;
     }
 }

@@ -5,10 +5,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use domain::{RunLimits, SandboxId, SessionId, ToolCall, ToolCallId, ToolResult};
-use lifecycle::Tasks;
 use link::server::{LinkHandler, Linked, Outfit};
 use protocol::{PLACEHOLDER, ToControl, TurnReply};
 use secret::Secret;
@@ -83,13 +82,7 @@ impl Jail {
         )
         .unwrap();
         let (send, events) = mpsc::channel(1_000);
-        let handler = Arc::new(Handler {
-            seen: Mutex::default(),
-            turns: Mutex::default(),
-            replies: Mutex::default(),
-            events: send,
-            tasks: Tasks::new(),
-        });
+        let handler = Arc::new(Handler::new(send));
         let linked = listen(path, &handler);
         let program = Command::new("unshare")
             .args(["--net", "--mount", "sh", "-c", SCRIPT])

@@ -10,4 +10,5 @@ mod jail;
 mod link;
 mod network;
 mod sandboxed;
+mod services;
 mod walls;

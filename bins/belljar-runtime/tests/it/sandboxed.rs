@@ -3,11 +3,10 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use domain::{SandboxId, SessionId};
-use lifecycle::Tasks;
 use link::server::{LinkHandler, Linked, Outfit};
 use protocol::ToControl;
 use sandbox::{Limits, SandboxProvider, SandboxSpec};
@@ -55,13 +54,7 @@ impl Sandboxed {
         let status = provider.create(&spec).await.unwrap();
         let listener = provider.link(spec.id).await.unwrap();
         let (send, events) = mpsc::channel(1_000);
-        let handler = Arc::new(Handler {
-            seen: Mutex::default(),
-            turns: Mutex::default(),
-            replies: Mutex::default(),
-            events: send,
-            tasks: Tasks::new(),
-        });
+        let handler = Arc::new(Handler::new(send));
         let erased: Arc<dyn LinkHandler> = handler.clone();
         let linked = link::server::serve(listener, spec.id, status.root_uid, erased, &handler.tasks).unwrap();
         testkit::within("the runtime", linked.connected()).await;

@@ -1,4 +1,4 @@
-//! Bytes on their way into the workspace.
+//! Bytes on their way into the sandbox.
 
 use std::time::Duration;
 
@@ -9,26 +9,29 @@ use tokio::time::timeout;
 
 use super::{ClientError, lost};
 
-/// How long the control plane may pause between two pieces of a file: its own source may be somebody's slow upload.
+/// How long the control plane may pause between two pieces: its own source may be somebody's slow upload.
 const STALL: Duration = Duration::from_secs(300);
 
-/// A file's bytes as they come.
+/// The bytes of a file, or of a service's result, as they come.
 #[derive(Debug)]
-pub struct Fetched(Incoming);
+pub struct Fetched {
+    attempt: &'static str,
+    body: Incoming,
+}
 
 impl Fetched {
-    pub(super) fn new(body: Incoming) -> Self {
-        Self(body)
+    pub(super) fn new(attempt: &'static str, body: Incoming) -> Self {
+        Self { attempt, body }
     }
 
-    /// The next bytes; none at the file's end.
+    /// The next bytes; none at the end.
     ///
     /// # Errors
-    /// When the transfer broke off: what came so far is not the whole file.
+    /// When the transfer broke off: what came so far is not the whole.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
-        let attempt = "fetch a file";
+        let attempt = self.attempt;
         loop {
-            let frame = timeout(STALL, self.0.frame())
+            let frame = timeout(STALL, self.body.frame())
                 .await
                 .map_err(|_| ClientError::Silent { attempt })?;
             match frame {

@@ -13,7 +13,9 @@ use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use protocol::{NameRequest, Refusal, RefusalCode, ServiceError, ServiceFailure, ServiceRequest, TurnRequest};
+use protocol::{
+    NameRequest, Refusal, RefusalCode, SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure, ServiceRequest, TurnRequest,
+};
 use secret::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -23,15 +25,12 @@ use tracing::debug;
 
 use super::accept::Link;
 use super::files::FileReader;
-use super::{Connection, ServiceAnswer, control};
+use super::{Carrier, ServiceAnswer, control};
 use crate::lines;
 
 /// What a turn may bring: the results of its calls, pictures included.
 const TURN_BYTES: usize = 32 << 20;
 const NAME_BYTES: usize = 1 << 10;
-
-/// What the arguments of a service's method may be.
-const SERVICE_BYTES: usize = 4 << 20;
 
 /// How long the body of a request may take.
 const BODY_TIME: Duration = Duration::from_secs(60);
@@ -41,7 +40,7 @@ type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 /// What a connection becomes after its request.
 pub(super) enum Becomes {
     Control(OnUpgrade),
-    Tunnel(OnUpgrade, Box<dyn Connection>),
+    Tunnel(OnUpgrade, Box<dyn Carrier>),
 }
 
 /// Answers one request.
@@ -120,12 +119,8 @@ pub(super) async fn go_on(next: Becomes, link: &Arc<Link>) {
             Ok(stream) => control::run(TokioIo::new(stream), link).await,
             Err(error) => debug!(sandbox = %link.sandbox, %error, "the control stream did not open"),
         },
-        Becomes::Tunnel(upgrade, mut far) => match upgrade.await {
-            Ok(near) => {
-                if let Err(error) = tokio::io::copy_bidirectional(&mut TokioIo::new(near), &mut far).await {
-                    debug!(sandbox = %link.sandbox, %error, "a tunnelled connection broke off");
-                }
-            }
+        Becomes::Tunnel(upgrade, carrier) => match upgrade.await {
+            Ok(near) => carrier.carry(Box::new(TokioIo::new(near))).await,
             Err(error) => debug!(sandbox = %link.sandbox, %error, "a tunnel did not open"),
         },
     }
@@ -150,8 +145,8 @@ async fn connect(
     if authority.as_str().contains('@') || !(host.parse::<std::net::IpAddr>().is_ok() || is_name(&host)) {
         return Err(invalid("this is neither a host name nor an address"));
     }
-    let far = link.handler.connect(link.sandbox, &token, &host, port).await?;
-    let _ = becomes.try_send(Becomes::Tunnel(hyper::upgrade::on(&mut request), far));
+    let carrier = link.handler.connect(link.sandbox, &token, &host, port).await?;
+    let _ = becomes.try_send(Becomes::Tunnel(hyper::upgrade::on(&mut request), carrier));
     Ok(empty(StatusCode::OK))
 }
 
@@ -160,7 +155,7 @@ async fn service(request: Request<Incoming>, link: &Arc<Link>) -> Result<Respons
     let token = token(&request)?;
     let place = Arc::clone(&link.services).acquire_owned().await;
     let place = place.map_err(|_| unavailable())?;
-    let asked: ServiceRequest = read(request, SERVICE_BYTES).await?;
+    let asked: ServiceRequest = read(request, SERVICE_REQUEST_BYTES).await?;
     let ServiceAnswer {
         media_type,
         length,

@@ -45,6 +45,7 @@ async fn every_request_shows_a_token_exactly_once() {
     for request in [
         "POST /v1/turns",
         "POST /v1/names",
+        "POST /v1/services",
         "GET /v1/files/1",
         "PUT /v1/files/1",
         "CONNECT good.test:443",

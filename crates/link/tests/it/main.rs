@@ -6,3 +6,4 @@ mod hostile;
 mod orders;
 mod requests;
 mod rig;
+mod services;

@@ -7,6 +7,8 @@ use link::server::{LinkError, Outfit};
 use protocol::{FileEntry, FileKind, Grants, PLACEHOLDER, Start, ToControl, ToRuntime, Transfer};
 use secret::Secret;
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
 
 use crate::rig::{rig, within};
 
@@ -213,4 +215,37 @@ async fn a_newer_control_stream_takes_the_place_of_the_older() {
         })
     );
     assert!(rig.linked.is_connected());
+}
+
+#[tokio::test]
+async fn a_run_is_announced_to_a_runtime_that_knows_of_it() {
+    let rig = rig();
+    let mut control = within(rig.client.control()).await.unwrap();
+    within(rig.linked.connected()).await;
+    let grants = Grants {
+        skills: Some(["crm".to_owned()].into()),
+        ..Grants::default()
+    };
+    within(rig.linked.prepare(true, grants.clone())).await.unwrap();
+    let order = within(control.reader.next()).await.unwrap();
+    assert_eq!(order, Some(ToRuntime::Prepare { on: true, grants }));
+}
+
+#[tokio::test]
+async fn a_runtime_of_the_protocol_before_is_answered_in_it_and_told_nothing_that_it_cannot_read() {
+    let rig = rig();
+    let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
+    let open = "POST /v1/control HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: belljar-control\r\n\r\n";
+    let hello = "{\"protocol\":1,\"build\":\"old\"}\n";
+    stream.write_all(format!("{open}{hello}").as_bytes()).await.unwrap();
+    within(rig.linked.connected()).await;
+    within(rig.linked.prepare(true, Grants::default())).await.unwrap();
+    within(rig.linked.token(&Secret::new("t"))).await.unwrap();
+    let mut said = String::new();
+    let mut lines = BufReader::new(stream).lines();
+    while !said.contains("token") {
+        said += &within(lines.next_line()).await.unwrap().unwrap();
+    }
+    assert!(said.contains("\"protocol\":1,"), "{said}");
+    assert!(!said.contains("prepare"), "{said}");
 }

@@ -2,15 +2,20 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use domain::{MessageId, RunId, SandboxId, ToolCallId};
+use futures::stream::{self, StreamExt};
 use lifecycle::Tasks;
 use link::client::Client;
-use link::server::{Connection, LinkHandler, Linked};
-use protocol::{Refusal, RefusalCode, StopReason, ToControl, ToolChoice, TurnReply, TurnRequest};
+use link::server::{Carrier, Connection, LinkHandler, Linked, ServiceAnswer};
+use protocol::{
+    Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, ToControl, ToolChoice, TurnReply, TurnRequest,
+};
 use secret::Secret;
 use tokio::sync::mpsc;
 
@@ -26,10 +31,20 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
 /// Lets `good.test` pass and echoes what is sent there; refuses every other token than `good`, and every other name.
 pub(crate) struct Handler {
     pub(crate) seen: Mutex<Vec<String>>,
+    made: Arc<AtomicUsize>,
     events: mpsc::Sender<ToControl>,
 }
 
+/// Bytes of the answer to `crm.large`.
+pub(crate) const LARGE: usize = 64 << 20;
+const PIECE: usize = 64 << 10;
+
 impl Handler {
+    /// Bytes of large answers that were made so far.
+    pub(crate) fn made(&self) -> usize {
+        self.made.load(Ordering::Relaxed)
+    }
+
     fn see(&self, token: &Secret, what: String) -> Result<(), Refusal> {
         self.seen.lock().unwrap().push(what);
         if token.expose() == "good" {
@@ -59,18 +74,12 @@ impl LinkHandler for Handler {
         token: &Secret,
         host: &str,
         port: u16,
-    ) -> Result<Box<dyn Connection>, Refusal> {
+    ) -> Result<Box<dyn Carrier>, Refusal> {
         self.see(token, format!("connect {host} {port}"))?;
         if host != "good.test" {
             return Err(Refusal::new(RefusalCode::Denied, "no rule allows it"));
         }
-        let (near, far) = tokio::io::duplex(1 << 10);
-        let (mut read, mut write) = tokio::io::split(far);
-        Tasks::new().spawn(async move {
-            let _ = tokio::io::copy(&mut read, &mut write).await;
-            let _ = tokio::io::AsyncWriteExt::shutdown(&mut write).await;
-        });
-        Ok(Box::new(near))
+        Ok(Box::new(Echo))
     }
 
     async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
@@ -79,6 +88,47 @@ impl LinkHandler for Handler {
             return Ok(());
         }
         Err(Refusal::new(RefusalCode::Denied, "no rule allows it"))
+    }
+
+    async fn service(
+        &self,
+        _: SandboxId,
+        token: &Secret,
+        request: ServiceRequest,
+    ) -> Result<ServiceAnswer, ServiceFailure> {
+        let ServiceRequest {
+            service,
+            method,
+            args,
+            call,
+            idempotency_key,
+        } = request;
+        let (call, key) = (call.unwrap(), idempotency_key.unwrap());
+        self.see(token, format!("service {service}.{method} {call} {key}"))?;
+        let body = match method.as_str() {
+            "echo" => stream::iter([Ok(Bytes::from(args.to_string()))]).boxed(),
+            "broken" => stream::iter([Ok(Bytes::from("half of ")), Err(std::io::Error::other("gone"))]).boxed(),
+            "large" => {
+                let made = Arc::clone(&self.made);
+                let piece = move |_| {
+                    made.fetch_add(PIECE, Ordering::Relaxed);
+                    Ok(Bytes::from_static(&[b'x'; PIECE]))
+                };
+                stream::iter((0..LARGE / PIECE).map(piece)).boxed()
+            }
+            _ => {
+                let words = "crm takes 10 calls a second";
+                return Err(ServiceFailure {
+                    retry_after: Some(7),
+                    ..ServiceFailure::new(429, "rate_limited", words).remedy("wait a little")
+                });
+            }
+        };
+        Ok(ServiceAnswer {
+            media_type: "application/json".to_owned(),
+            length: None,
+            body,
+        })
     }
 
     async fn event(&self, _: SandboxId, event: ToControl) {
@@ -108,6 +158,7 @@ pub(crate) fn rig_for(uid: u32) -> Rig {
     let (send, events) = mpsc::channel(64);
     let handler = Arc::new(Handler {
         seen: Mutex::default(),
+        made: Arc::default(),
         events: send,
     });
     let listener = UnixListener::bind(&socket).unwrap();
@@ -142,5 +193,17 @@ pub(crate) fn turn(turn: u32) -> TurnRequest {
             "what the tool said",
         )],
         tool_choice: ToolChoice::Auto,
+    }
+}
+
+/// Sends back whatever comes.
+struct Echo;
+
+#[async_trait]
+impl Carrier for Echo {
+    async fn carry(self: Box<Self>, near: Box<dyn Connection>) {
+        let (mut read, mut write) = tokio::io::split(near);
+        let _ = tokio::io::copy(&mut read, &mut write).await;
+        let _ = tokio::io::AsyncWriteExt::shutdown(&mut write).await;
     }
 }

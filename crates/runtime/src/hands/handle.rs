@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use domain::{RunLimits, ToolCall, ToolCallId, ToolResult};
 use lifecycle::Tasks;
-use protocol::{FileEntry, FileRequest, FromHands, ToControl, ToHands};
+use protocol::{FileEntry, FileRequest, FromHands, Grants, ToControl, ToHands};
 use rustix::fs::{FileType, fstat};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -68,10 +68,23 @@ pub(super) struct Shared {
 struct State {
     orders: Option<mpsc::Sender<ToHands>>,
     environment: BTreeMap<String, String>,
-    prepared: bool,
+    prepared: Prepared,
     calls: HashMap<ToolCallId, oneshot::Sender<ToolResult>>,
     stops: HashMap<u64, oneshot::Sender<()>>,
     files: HashMap<u64, oneshot::Sender<Result<FileAnswer, String>>>,
+}
+
+/// The run that is on, if one is.
+#[derive(Clone, Default)]
+struct Prepared {
+    on: bool,
+    grants: Grants,
+}
+
+impl From<Prepared> for ToHands {
+    fn from(Prepared { on, grants }: Prepared) -> Self {
+        Self::Prepare { on, grants }
+    }
 }
 
 impl Hands {
@@ -101,14 +114,16 @@ impl Hands {
         self.shared.order(ToHands::Environment { environment }).await;
     }
 
-    /// Whether a run is on, so that the hands keep something started ahead.
-    pub(crate) fn prepare(&self, on: bool) {
-        let mut state = self.shared.state();
-        state.prepared = on;
-        if let Some(orders) = &state.orders {
-            // Only of use if it is now.
-            let _ = orders.try_send(ToHands::Prepare { on });
-        }
+    /// Whether a run is on, and what it may use: the hands keep something started ahead.
+    pub(crate) async fn prepare(&self, on: bool, grants: Grants) {
+        let prepared = Prepared { on, grants };
+        self.shared.state().prepared.clone_from(&prepared);
+        self.shared.order(prepared.into()).await;
+    }
+
+    /// Whether somebody waits for the result of this call.
+    pub(crate) fn is_under_way(&self, call: &ToolCallId) -> bool {
+        self.shared.state().calls.contains_key(call)
     }
 
     /// Uses a tool. Always answers; when this is dropped instead, every process of the call dies.
@@ -193,8 +208,8 @@ impl Shared {
         let environment = state.environment.clone();
         // The queue is new and longer than this.
         let _ = orders.try_send(ToHands::Environment { environment });
-        if state.prepared {
-            let _ = orders.try_send(ToHands::Prepare { on: true });
+        if state.prepared.on {
+            let _ = orders.try_send(state.prepared.clone().into());
         }
         state.orders = Some(orders);
     }

@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use causes::with_causes;
 use domain::ToolCallId;
 use lifecycle::{Stop, Tasks};
-use protocol::{FileEntry, FileRequest, FromHands, ToHands};
+use protocol::{FileEntry, FileRequest, FromHands, Grants, ToHands};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior, setsid};
+use sandbox::inside::SERVICES_SOCKET;
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
@@ -75,7 +76,11 @@ async fn live(socket: OwnedFd) -> Result<(), HandsError> {
     let socket = Arc::new(socket);
     let image: BTreeMap<_, _> = std::env::vars().collect();
     let supervisor = vec!["/proc/self/exe".into(), "supervise".into()];
-    let tools = Arc::new(Tools::new(Settings::sandbox(supervisor, image.clone()))?);
+    let settings = Settings {
+        services: Some(SERVICES_SOCKET.into()),
+        ..Settings::sandbox(supervisor, image.clone())
+    };
+    let tools = Arc::new(Tools::new(settings)?);
     // What went wrong until here stands in the host's log, which no user's process may write to.
     rustix::stdio::dup2_stderr(std::fs::File::open("/dev/null").map_err(HandsError::Confine)?)
         .map_err(|error| HandsError::Confine(error.into()))?;
@@ -142,8 +147,12 @@ impl Process {
                     whole.extend(environment);
                     self.tools.set_environment(whole).await;
                 }
-                ToHands::Prepare { on: true } => self.tools.prepare(),
-                ToHands::Prepare { on: false } => {
+                ToHands::Prepare { on: true, grants } => {
+                    self.tools.grant(grants);
+                    self.tools.prepare();
+                }
+                ToHands::Prepare { on: false, .. } => {
+                    self.tools.grant(Grants::default());
                     let tools = Arc::clone(&self.tools);
                     self.tasks.spawn(async move { tools.rest().await });
                 }

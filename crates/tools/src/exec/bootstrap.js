@@ -1,13 +1,9 @@
-'use strict';
+// --- The process -----------------------------------------------------------------------------------------------------
 // Runs one piece of code as the body of an async function. It waits on standard input for a line of JSON
-// ({mark, code}), lets the code write to standard output as it likes, and says at the end, behind the mark, what came
-// of it: `value:SHAPE\nJSON`, `nothing` or `error:TEXT`. Whoever holds the other end kills it when it takes too long.
-const { mkdir, rename, rm, writeFile } = require('node:fs/promises');
-const { createWriteStream } = require('node:fs');
+// ({mark, code, folders, services}), lets the code write to standard output as it likes, and says at the end, behind the
+// mark, what came of it: `value:SHAPE\nJSON`, `nothing` or `error:TEXT`. Whoever holds the other end kills it when it takes
+// too long.
 const { createRequire, stripTypeScriptTypes } = require('node:module');
-const { dirname, join, resolve } = require('node:path');
-const { Readable } = require('node:stream');
-const { pipeline } = require('node:stream/promises');
 const { inspect } = require('node:util');
 const vm = require('node:vm');
 
@@ -16,39 +12,6 @@ const OLDEST = 22;
 let mark = '';
 let lines = [];
 let ended = false;
-
-// --- What the code is given ------------------------------------------------------------------------------------------
-
-/** Writes data to a file of the workspace, whole or not at all; answers with its path and length. */
-async function writeToFile(path, data) {
-  if (typeof path !== 'string' || path === '') throw new TypeError('writeToFile(path, data): the path must be a text');
-  if (data === undefined) throw new TypeError(`writeToFile(${JSON.stringify(path)}, data): there is no data`);
-  const target = resolve(path);
-  const partial = join(dirname(target), `.belljar-${process.pid}-${Math.random().toString(36).slice(2)}.new`);
-  await mkdir(dirname(target), { recursive: true });
-  try {
-    const source = data?.body?.getReader ? data.body : data;
-    let bytes;
-    if (typeof source === 'string' || ArrayBuffer.isView(source) || source instanceof ArrayBuffer) {
-      const content = source instanceof ArrayBuffer ? Buffer.from(source) : source;
-      await writeFile(partial, content);
-      bytes = typeof content === 'string' ? Buffer.byteLength(content) : content.byteLength;
-    } else if (source !== null && typeof source === 'object' && (source[Symbol.asyncIterator] || source.getReader)) {
-      const stream = createWriteStream(partial);
-      await pipeline(Readable.from(source), stream);
-      bytes = stream.bytesWritten;
-    } else {
-      const content = JSON.stringify(source, null, 2);
-      await writeFile(partial, content);
-      bytes = Buffer.byteLength(content);
-    }
-    await rename(partial, target);
-    return { path, bytes };
-  } catch (error) {
-    await rm(partial, { force: true });
-    throw error;
-  }
-}
 
 // --- From text to a function -----------------------------------------------------------------------------------------
 
@@ -145,6 +108,7 @@ function toJson(value) {
     let seen = item;
     if (raw instanceof Map) seen = Object.fromEntries(raw);
     else if (raw instanceof Set) seen = [...raw];
+    else if (raw instanceof ServiceError) seen = { ...raw, name: raw.name, message: raw.message };
     else if (raw instanceof Error) seen = { name: raw.name, message: raw.message };
     else if (raw instanceof RegExp) seen = String(raw);
     else if (Buffer.isBuffer(raw)) return `[${raw.length} bytes]`;
@@ -173,7 +137,8 @@ function explain(error) {
   const own = frames.map((frame) => /(?:^|\()exec:(\d+):\d+/.exec(frame)).find(Boolean);
   const line = own && lines[own[1] - 1];
   let text = head.trim();
-  if (error.note) text += `\n${error.note}`;
+  if (error instanceof ServiceError) text += ` (${error.code}, ${error.status})`;
+  for (const more of [error.remedy, error.note]) if (more) text += `\n${more}`;
   if (line) text += `\n  ${own[1]} | ${line.trim().slice(0, 200)}`;
   for (const frame of frames.slice(0, 8)) text += `\n    at ${frame.trim()}`;
   if (error.cause !== undefined) text += `\nCaused by ${explain(error.cause)}`;
@@ -188,8 +153,9 @@ function end(text) {
 }
 
 async function run(order) {
-  ({ mark } = order);
+  ({ mark, folders } = order);
   lines = order.code.split('\n');
+  if (order.services) offer(order.services);
   process.on('uncaughtException', (error) => end(`error:${explain(error)}`));
   process.on('beforeExit', () => end('error:The code waits for a promise that nothing will ever settle.'));
   if (Number.parseInt(process.versions.node, 10) < OLDEST || !stripTypeScriptTypes) {
@@ -197,6 +163,7 @@ async function run(order) {
   }
   try {
     const value = await compile(order.code)(writeToFile, createRequire(join(process.cwd(), NAME)));
+    await settled();
     const json = value === undefined ? undefined : toJson(value);
     end(json === undefined ? 'nothing' : `value:${shape(value)}\n${json}`);
   } catch (error) {
@@ -205,7 +172,10 @@ async function run(order) {
 }
 
 // Started ahead, it has time to load what it may need.
-const ahead = setTimeout(() => stripTypeScriptTypes?.(''), 30);
+const ahead = setTimeout(() => {
+  stripTypeScriptTypes?.('');
+  require('node:http');
+}, 30);
 let received = '';
 process.stdin.setEncoding('utf8');
 process.stdin.on('data', function take(piece) {

@@ -36,7 +36,7 @@ impl Bench {
             workspace: folder.path().join("workspace"),
             skills: folder.path().join("skills"),
             knowledge: folder.path().join("knowledge"),
-            allowed_skills: None,
+            services: None,
             environment: BTreeMap::from([("PATH".to_owned(), path()), ("GREETING".to_owned(), "hello".to_owned())]),
             supervisor: vec![env!("CARGO_BIN_EXE_tools-supervise").into()],
             exec_heap_mib: 256,

@@ -1,8 +1,8 @@
 //! `skill`.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
+use protocol::Grants;
 use serde_json::json;
 
 use crate::bench::Bench;
@@ -41,7 +41,11 @@ async fn a_skill_is_loaded_by_name_and_its_files_too() {
 
 #[tokio::test]
 async fn only_skills_that_are_allowed_are_loaded() {
-    let bench = Bench::with(|settings| settings.allowed_skills = Some(BTreeSet::from(["report".to_owned()])));
+    let bench = Bench::new();
+    bench.tools.grant(Grants {
+        skills: Some(["report".to_owned()].into()),
+        ..Grants::default()
+    });
     add(&bench.skills(), "report");
     add(&bench.skills(), "payroll");
     std::os::unix::fs::symlink(bench.outside(""), bench.skills().join("link")).unwrap();

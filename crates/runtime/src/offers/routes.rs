@@ -1,0 +1,190 @@
+//! The closed list of routes.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use causes::with_causes;
+use domain::ToolCallId;
+use futures::stream;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use link::client::{ClientError, ServiceResult};
+use protocol::{SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure};
+use serde::Deserialize;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::Offered;
+use super::span::Span;
+use crate::gateway::backoff;
+
+/// How long the head of a request may take, and how long it may be.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+const HEAD_BYTES: usize = 16 << 10;
+
+/// How long the body of a request may take.
+const BODY_TIME: Duration = Duration::from_secs(30);
+
+/// How often a control plane that is not there is tried for: some ten seconds.
+const TRIES: u32 = 10;
+
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// What of a request matters here; the rest is the control plane's to judge.
+#[derive(Deserialize)]
+struct Asked<'a> {
+    #[serde(borrow)]
+    service: Cow<'a, str>,
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    #[serde(default)]
+    call: Option<ToolCallId>,
+}
+
+/// Serves one request of one connection.
+pub(super) async fn serve(stream: UnixStream, offered: Arc<Offered>) -> hyper::Result<()> {
+    let service = service_fn(|request| answer(request, Arc::clone(&offered)));
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_buf_size(HEAD_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await
+}
+
+async fn answer(request: Request<Incoming>, offered: Arc<Offered>) -> Result<Response<Body>, Infallible> {
+    offered.pace.next().await;
+    let answer = match (request.method().as_str(), request.uri().path()) {
+        ("POST", "/v1/services") => offered.call(request).await,
+        ("GET", "/v1/services") => Ok(text(offered.lines())),
+        ("GET", path) => offered.types(path.strip_prefix("/v1/services/").unwrap_or_default()),
+        _ => Err(no_route()),
+    };
+    Ok(answer.unwrap_or_else(|failure| fail(&failure)))
+}
+
+impl Offered {
+    async fn call(&self, request: Request<Incoming>) -> Result<Response<Body>, ServiceFailure> {
+        let body = timeout(
+            BODY_TIME,
+            Limited::new(request.into_body(), SERVICE_REQUEST_BYTES).collect(),
+        );
+        let body = match body.await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) => {
+                let words = format!("the call is longer than {SERVICE_REQUEST_BYTES} bytes, or was cut");
+                return Err(ServiceFailure::new(413, "too_long", words).remedy("send less at once"));
+            }
+            Err(_) => return Err(ServiceFailure::new(408, "timeout", "the call took too long to be sent")),
+        };
+        let asked: Asked<'_> = serde_json::from_slice(&body)
+            .map_err(|error| ServiceFailure::new(400, "invalid", format!("the call is malformed: {error}")))?;
+        let mut span = Span::begin(&self.hands, &self.outbox, asked.call, &asked.service, &asked.method);
+        let place = Arc::clone(&self.calls).acquire_owned().await;
+        let place = place.map_err(|_| ServiceFailure::new(503, "unavailable", "the sandbox is ending"))?;
+        let result = self.ask(&body).await.inspect_err(|failure| span.fail(failure))?;
+        let ServiceResult {
+            media_type,
+            length,
+            body,
+        } = result;
+        let pieces = stream::try_unfold((body, span, place), |(mut body, mut span, place)| async move {
+            match body.chunk().await {
+                Ok(Some(bytes)) => {
+                    span.add(bytes.len());
+                    Ok(Some((Frame::data(bytes), (body, span, place))))
+                }
+                Ok(None) => {
+                    span.end();
+                    Ok(None)
+                }
+                Err(error) => {
+                    span.break_off();
+                    Err(io::Error::other(error))
+                }
+            }
+        });
+        let mut response = Response::new(BodyExt::boxed_unsync(StreamBody::new(pieces)));
+        let headers = response.headers_mut();
+        media_type.map(|value| headers.insert(CONTENT_TYPE, value));
+        length.map(|value| headers.insert(CONTENT_LENGTH, value));
+        Ok(response)
+    }
+
+    /// Asks the control plane. While it is not there nothing was asked, so it is asked again.
+    async fn ask(&self, request: &Bytes) -> Result<ServiceResult, ServiceFailure> {
+        let mut tries = 0;
+        loop {
+            match self.client.service(request.clone()).await {
+                Err(ClientError::Connect { .. }) if tries < TRIES => {
+                    tries += 1;
+                    tokio::time::sleep(backoff(tries)).await;
+                }
+                answer => return answer.map_err(failure),
+            }
+        }
+    }
+
+    fn lines(&self) -> String {
+        let line = |service: &protocol::ServiceGrant| format!("{}: {}\n", service.name, service.summary);
+        self.services.iter().map(line).collect()
+    }
+
+    fn types(&self, name: &str) -> Result<Response<Body>, ServiceFailure> {
+        let service = self.services.iter().find(|service| service.name == name);
+        service.map(|service| text(service.types.clone())).ok_or_else(no_route)
+    }
+}
+
+fn failure(error: ClientError) -> ServiceFailure {
+    let uncertain = "look whether it has taken effect before you repeat it";
+    match error {
+        ClientError::Failed(failure) => failure,
+        ClientError::Refused(refusal) => refusal.into(),
+        ClientError::Silent { .. } => {
+            ServiceFailure::new(504, "no_answer", "the service gave no answer in time").remedy(uncertain)
+        }
+        error @ (ClientError::Unclaimed | ClientError::Connect { .. }) => {
+            ServiceFailure::new(503, "unavailable", with_causes(&error)).remedy("nothing was done: try again later")
+        }
+        error => ServiceFailure::new(502, "link_lost", with_causes(&error)).remedy(uncertain),
+    }
+}
+
+fn no_route() -> ServiceFailure {
+    ServiceFailure::new(404, "unknown", "there is no such service or route here")
+}
+
+fn fail(failure: &ServiceFailure) -> Response<Body> {
+    let error = ServiceError { error: failure.clone() };
+    let mut response = whole("application/json", serde_json::to_vec(&error).unwrap_or_default());
+    *response.status_mut() = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::BAD_GATEWAY);
+    if let Some(seconds) = failure.retry_after {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+fn text(text: String) -> Response<Body> {
+    whole("text/plain; charset=utf-8", text)
+}
+
+fn whole(media_type: &'static str, body: impl Into<Bytes>) -> Response<Body> {
+    let body = Full::new(body.into()).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
