@@ -14,8 +14,8 @@ const MOST: usize = 10_000;
 /// The longest part between dots that a star stands for, and the most that it stands for in all.
 const LONGEST_LABEL: usize = 40;
 const LONGEST: usize = 100;
-/// From this length on a part is measured, and must have less than so many bits in each letter: words and numbers have
-/// less, a hash in hexadecimal too, packed data has more.
+/// From this length on a part is measured, and must have no more than so many bits in each letter: words and numbers have
+/// fewer, a hash in hexadecimal at most as many, packed data has more.
 const MEASURED: usize = 24;
 const BITS: f64 = 4.0;
 
@@ -40,7 +40,9 @@ impl Names {
         if smuggles(name, pattern) {
             return Err(Denied::new(
                 Code::SuspiciousName,
-                format!("{name} is not used: what stands for the star of `{pattern}` is long or looks like packed data"),
+                format!(
+                    "{name} is not used: what stands for the star of `{pattern}` is long or looks like packed data"
+                ),
                 "ask whoever runs this installation to name this host in a rule, if it is one",
             ));
         }
@@ -65,7 +67,7 @@ fn smuggles(name: &Host, pattern: &HostPattern) -> bool {
     starred.len() > LONGEST
         || starred
             .split('.')
-            .any(|label| label.len() > LONGEST_LABEL || (label.len() >= MEASURED && bits(label) >= BITS))
+            .any(|label| label.len() > LONGEST_LABEL || (label.len() >= MEASURED && bits(label) > BITS))
 }
 
 /// Shannon's entropy: bits in each letter.
