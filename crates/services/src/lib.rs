@@ -13,6 +13,7 @@ mod answer;
 mod arguments;
 mod body;
 mod client;
+pub mod contract;
 mod credentials;
 mod definition;
 mod exchange;

@@ -44,6 +44,16 @@ impl Catalogue {
         (catalogue, mistakes)
     }
 
+    /// A catalogue of definitions that were checked before.
+    pub(crate) fn of(services: impl IntoIterator<Item = Service>) -> Self {
+        let services = services
+            .into_iter()
+            .map(|service| (service.name.clone(), Arc::new(service)));
+        Self {
+            services: services.collect(),
+        }
+    }
+
     /// The service of this name.
     #[must_use]
     pub fn service(&self, name: &str) -> Option<&Arc<Service>> {

@@ -10,4 +10,3 @@ mod table;
 mod uses;
 
 pub(crate) use service::read;
-pub(crate) use table::is_identifier;

@@ -8,8 +8,8 @@ use super::schemas::Schemas;
 use super::service::{header_name, limits};
 use super::table::Table;
 use super::{pages, uses};
-use crate::definition::template::parse::{Malformed, path, pieces};
-use crate::definition::{Access, Answer, Body, Method, PathTemplate, Piece, Pointer, Request, Template};
+use crate::definition::template::parse::{Malformed, path};
+use crate::definition::{Access, Answer, Body, Method, PathTemplate, Pointer, Request, Template};
 use crate::graphql;
 use crate::schema::Schema;
 
@@ -344,9 +344,4 @@ fn with_cursor(table: &Table<'_>, arguments: &Schema) -> Schema {
         );
     }
     Schema::new(value)
-}
-
-/// Whether a text has a place for an argument.
-pub(super) fn has_argument(text: &str) -> bool {
-    pieces(text).is_ok_and(|pieces| pieces.iter().any(|piece| !matches!(piece, Piece::Literal(_))))
 }

@@ -1,0 +1,182 @@
+//! The contract test of a definition: its recorded exchanges are played by a server on this machine, which checks each
+//! request and gives the recorded answer, and what the caller gets is held against what was recorded.
+
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use dial::{Dialer, Settings, SystemResolver};
+use domain::SessionId;
+use lifecycle::Tasks;
+use secret::{Reference, Secret};
+use serde_json::Value;
+use serde_json::value::to_raw_value;
+
+use crate::definition::{Auth, Fixture, Method, Recorded, Service};
+use crate::{Bound, Call, Catalogue, Failure, ServiceSettings, Services, Trust};
+
+/// What stands for the credential. Nothing is read from the environment: the value is made up.
+const CREDENTIAL: &str = "env:CONTRACT_TEST";
+
+/// What came of one fixture.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Played {
+    /// The method.
+    pub method: String,
+    /// What the fixture shows; none where the method has no fixture at all.
+    pub fixture: Option<String>,
+    /// What was not as recorded; nothing where all was.
+    pub wrong: Vec<String>,
+}
+
+/// The contract test could not be played.
+#[derive(Debug, thiserror::Error)]
+pub enum ContractError {
+    /// There is no server.
+    #[error("listen on 127.0.0.1 for the recorded answers")]
+    Listen(#[source] std::io::Error),
+    /// The service cannot be called.
+    #[error("prepare the service {0} for its contract test")]
+    Prepare(String, #[source] crate::ClientError),
+    /// The service cannot be called as it is defined.
+    #[error("prepare the service {0} for its contract test: {1}")]
+    Problem(String, String),
+}
+
+/// Plays every fixture of a service, one after the other, in the order of the methods' names.
+///
+/// No packet leaves the machine, and no secret is read: the service's place is taken by a server on 127.0.0.1, and its
+/// credential by a made-up text.
+///
+/// # Errors
+/// When there can be no server, or the service cannot be prepared.
+pub async fn play(service: &Service) -> Result<Vec<Played>, ContractError> {
+    let mut played = Vec::new();
+    for method in service.methods.values() {
+        if method.fixtures.is_empty() {
+            played.push(Played {
+                method: method.name.clone(),
+                fixture: None,
+                wrong: Vec::new(),
+            });
+        }
+        for fixture in &method.fixtures {
+            let wrong = one(service, method, fixture).await?;
+            played.push(Played {
+                method: method.name.clone(),
+                fixture: Some(fixture.name.clone()),
+                wrong,
+            });
+        }
+    }
+    Ok(played)
+}
+
+/// Plays one fixture; what was not as recorded.
+async fn one(service: &Service, method: &Method, fixture: &Fixture) -> Result<Vec<String>, ContractError> {
+    let tasks = Tasks::new();
+    let script = Arc::new(Mutex::new(Script {
+        exchanges: fixture.exchanges.iter().cloned().collect(),
+        wrong: Vec::new(),
+    }));
+    let base_url = server::listen(&tasks, Arc::clone(&script))
+        .await
+        .map_err(ContractError::Listen)?;
+    let services = prepared(service, base_url, &tasks)?;
+    let arguments = to_raw_value(&fixture.arguments).unwrap_or_default();
+    let call = Call {
+        session: SessionId::new(),
+        service: &service.name,
+        method: &method.name,
+        arguments: &arguments,
+        idempotency_key: Some("contract"),
+    };
+    let outcome = match services.call(call).await {
+        Ok(answer) => answer.whole().await,
+        Err(failure) => Err(failure),
+    };
+    let mut script = script
+        .lock()
+        .map(|mut script| std::mem::take(&mut *script))
+        .unwrap_or_default();
+    for left in &script.exchanges {
+        script.wrong.push(format!("the request {} was not made", left.request));
+    }
+    script.wrong.extend(differs(&outcome, &fixture.outcome));
+    drop(services);
+    tasks.shut_down(std::time::Duration::from_secs(1)).await;
+    Ok(script.wrong)
+}
+
+/// The exchanges that are to come, and what went wrong with those that were.
+#[derive(Default)]
+struct Script {
+    exchanges: VecDeque<crate::Exchange>,
+    wrong: Vec<String>,
+}
+
+/// The service as it is, but for where it is and what it shows there.
+fn prepared(service: &Service, base_url: String, tasks: &Tasks) -> Result<Services, ContractError> {
+    let mut service = service.clone();
+    // What asks another server for a token first is taken by what the token is for.
+    for auth in &mut service.auth {
+        if matches!(auth, Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair) {
+            *auth = Auth::Bearer;
+        }
+    }
+    let slots = service.auth.first().map(Auth::required).unwrap_or_default();
+    let settings = ServiceSettings {
+        base_url: Some(base_url),
+        auth: slots
+            .iter()
+            .map(|slot| ((*slot).to_owned(), Bound::from(CREDENTIAL)))
+            .collect(),
+        addresses: "127.0.0.0/8".parse().into_iter().collect(),
+        ..ServiceSettings::default()
+    };
+    let name = service.name.clone();
+    let settings = BTreeMap::from([(name.clone(), settings)]);
+    let catalogue = Catalogue::of([service]);
+    let dialer = Dialer::new(Arc::new(SystemResolver::default()), Settings::default());
+    let credential = CREDENTIAL
+        .parse::<Reference>()
+        .ok()
+        .map(|reference| (reference, Secret::new("contract-test")));
+    let secrets: Arc<dyn secret::Source> = Arc::new(credential.into_iter().collect::<BTreeMap<_, _>>());
+    let (services, problems) = Services::new(&catalogue, &settings, secrets, dialer, Trust::machine(), tasks.clone())
+        .map_err(|error| ContractError::Prepare(name.clone(), error))?;
+    match problems.first() {
+        Some(problem) => Err(ContractError::Problem(name, problem.to_string())),
+        None => Ok(services),
+    }
+}
+
+/// How what the caller got differs from what was recorded.
+fn differs(outcome: &Result<bytes::Bytes, Failure>, recorded: &Recorded) -> Option<String> {
+    match (outcome, recorded) {
+        (Ok(body), Recorded::Result(expected)) => {
+            let got = serde_json::from_slice::<Value>(body).unwrap_or_else(|_| String::from_utf8_lossy(body).into());
+            (got != *expected).then(|| format!("the result is {got}, recorded is {expected}"))
+        }
+        (Err(failure), Recorded::Failure { code, words }) => {
+            let same = failure.code.as_str() == code && failure.message.contains(words.as_str());
+            (!same).then(|| {
+                format!(
+                    "it fails with {}: {failure}; recorded is {code} with the words {words:?}",
+                    failure.code
+                )
+            })
+        }
+        (Ok(body), Recorded::Failure { code, .. }) => Some(format!(
+            "the result is {}, recorded is a failure {code}",
+            String::from_utf8_lossy(body)
+        )),
+        (Err(failure), Recorded::Result(_)) => Some(format!(
+            "it fails with {}: {failure}; recorded is a result",
+            failure.code
+        )),
+    }
+}

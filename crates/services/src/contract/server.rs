@@ -1,0 +1,127 @@
+//! The server that plays recorded answers.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use lifecycle::Tasks;
+use serde_json::{Map, Value};
+use tokio::net::TcpListener;
+use url::form_urlencoded;
+
+use super::Script;
+use crate::Exchange;
+
+/// The largest body that is read.
+const MAX_BODY: usize = 16 << 20;
+
+/// Listens on a free port of 127.0.0.1; the URL of what is there.
+pub(super) async fn listen(tasks: &Tasks, script: Arc<Mutex<Script>>) -> std::io::Result<String> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let address = listener.local_addr()?;
+    let connections = tasks.clone();
+    tasks.spawn_until_stopped(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let script = Arc::clone(&script);
+            let answer = service_fn(move |request| {
+                let script = Arc::clone(&script);
+                async move { Ok::<_, Infallible>(answer(request, &script).await) }
+            });
+            connections.spawn_until_stopped(async move {
+                // A connection that breaks shows as a failure of the call.
+                let _ = hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), answer)
+                    .await;
+            });
+        }
+    });
+    Ok(format!("http://{address}"))
+}
+
+/// Checks a request against the next exchange, and gives the recorded answer.
+async fn answer(request: Request<Incoming>, script: &Mutex<Script>) -> Response<Full<Bytes>> {
+    let (head, body) = request.into_parts();
+    let body = Limited::new(body, MAX_BODY)
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes)
+        .unwrap_or_default();
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let made = format!("{} {target}", head.method);
+    let kind = head
+        .headers
+        .get(http::header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .unwrap_or_default();
+    let Ok(mut script) = script.lock() else {
+        return Response::default();
+    };
+    let Some(exchange) = script.exchanges.pop_front() else {
+        script
+            .wrong
+            .push(format!("the request {made} was made, and none was recorded"));
+        return status(599);
+    };
+    if parted(&made) != parted(&exchange.request) {
+        script
+            .wrong
+            .push(format!("the request was {made}, recorded is {}", exchange.request));
+    }
+    if let Some(expected) = &exchange.body {
+        let sent = read(&body, kind);
+        if sent.as_ref() != Some(expected) {
+            let sent = sent.map_or_else(|| String::from_utf8_lossy(&body).into_owned(), |sent| sent.to_string());
+            script
+                .wrong
+                .push(format!("the body of {made} was {sent}, recorded is {expected}"));
+        }
+    }
+    recorded(&exchange)
+}
+
+fn recorded(exchange: &Exchange) -> Response<Full<Bytes>> {
+    let mut response = Response::builder().status(exchange.status);
+    for (name, text) in &exchange.headers {
+        response = response.header(name, text);
+    }
+    let has_kind = exchange.headers.iter().any(|(name, _)| name == "content-type");
+    let (kind, body) = match &exchange.answer {
+        Value::Null => return response.body(Full::default()).unwrap_or_default(),
+        Value::String(text) => ("text/plain; charset=utf-8", text.clone()),
+        json => ("application/json", json.to_string()),
+    };
+    if !has_kind {
+        response = response.header(http::header::CONTENT_TYPE, kind);
+    }
+    response.body(Full::from(body)).unwrap_or_default()
+}
+
+fn status(status: u16) -> Response<Full<Bytes>> {
+    Response::builder()
+        .status(status)
+        .body(Full::default())
+        .unwrap_or_default()
+}
+
+/// A body as a value: JSON, or a form as an object of texts.
+fn read(body: &[u8], kind: &str) -> Option<Value> {
+    if kind.starts_with("application/x-www-form-urlencoded") {
+        let pairs =
+            form_urlencoded::parse(body).map(|(name, text)| (name.into_owned(), Value::from(text.into_owned())));
+        return Some(Value::Object(pairs.collect::<Map<_, _>>()));
+    }
+    serde_json::from_slice(body).ok()
+}
+
+/// A request without the order of its parameters.
+fn parted(request: &str) -> (String, Vec<(String, String)>) {
+    let (path, query) = request.split_once('?').unwrap_or((request, ""));
+    let mut pairs: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    pairs.sort();
+    (path.to_owned(), pairs)
+}

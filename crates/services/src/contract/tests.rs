@@ -1,0 +1,30 @@
+//! The packages that ship with the project.
+
+use std::path::Path;
+
+use crate::{Catalogue, contract};
+
+/// The folder of the packages.
+fn folder() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services")
+}
+
+fn catalogue() -> Catalogue {
+    let (catalogue, mistakes) = Catalogue::load(&[folder()]);
+    let mistakes: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    catalogue
+}
+
+#[tokio::test]
+async fn every_package_keeps_its_contract() {
+    let mut wrong = Vec::new();
+    for service in catalogue().services() {
+        for played in contract::play(service).await.unwrap() {
+            let fixture = played.fixture.clone().unwrap_or_else(|| "no fixture".into());
+            let place = format!("{}.{}: {fixture}", service.name, played.method);
+            wrong.extend(played.wrong.iter().map(|wrong| format!("{place}: {wrong}")));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
