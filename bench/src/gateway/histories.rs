@@ -90,7 +90,7 @@ async fn rebuild(world: &World, messages: i64) -> anyhow::Result<Sample> {
 fn dialect() -> anyhow::Result<Dialect> {
     let mut settings = ModelSettings::new(ProviderKind::Anthropic);
     settings.model = Some("fake".to_owned());
-    settings.api_key = Some(Secret::new("none"));
+    settings.api_key = Some(Secret::new("none").into());
     settings.base_url = Some("http://127.0.0.1:9".to_owned());
     settings.window = Some(10_000_000);
     settings.max_output = Some(256);

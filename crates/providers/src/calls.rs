@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use domain::Message;
+use http::HeaderMap;
 use tokio::time::Instant;
 
-use crate::model::{HttpTarget, Target};
+use crate::model::{Authorized, HttpTarget, Target};
 use crate::refusal::Refusal;
 use crate::stream::within;
 use crate::transport::{self, Answer, ClientError};
@@ -149,7 +150,10 @@ impl Providers {
 
     async fn attempt(&self, model: &Arc<Model>, body: Bytes, deadline: Instant) -> Result<ModelStream, ModelError> {
         let (answer, secrets) = match &model.target {
-            Target::Http(http) => (self.ask(model, http, body, deadline).await?, &http.secrets[..]),
+            Target::Http(http) => {
+                let Authorized { headers, secrets } = http.authorized(&model.name)?;
+                (self.ask(model, http, headers, body, deadline).await?, secrets)
+            }
             Target::Script(script) => {
                 let answer = script.play(&body);
                 (
@@ -157,7 +161,7 @@ impl Providers {
                         model: model.name.clone(),
                         message,
                     })?,
-                    &[][..],
+                    Vec::new(),
                 )
             }
         };
@@ -167,11 +171,11 @@ impl Providers {
                 model: &model.name,
                 status: answer.status,
                 retry_after: answer.retry_after,
-                secrets,
+                secrets: &secrets,
             };
             return Err(refusal.for_body(&said.unwrap_or_default()));
         }
-        ModelStream::new(Arc::clone(model), answer.body, self.timeouts, deadline)
+        ModelStream::new(Arc::clone(model), answer.body, secrets, self.timeouts, deadline)
             .begun()
             .await
     }
@@ -180,10 +184,11 @@ impl Providers {
         &self,
         model: &Model,
         http: &HttpTarget,
+        headers: HeaderMap,
         body: Bytes,
         deadline: Instant,
     ) -> Result<Answer, ModelError> {
-        let sent = transport::send(&self.client, http, body);
+        let sent = transport::send(&self.client, http, headers, body);
         let answer = within(self.timeouts.first_byte, deadline, &model.name, "answer", sent).await?;
         answer.map_err(|source| ModelError::Unreachable {
             model: model.name.clone(),

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use llm::DecodeError;
+use secret::{Because, Unresolved};
 
 /// Why a model did not answer, or not to the end. `model` is its name in the configuration; what the provider said is cut
 /// to a few hundred letters, and keys are taken out of it.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The provider does not know the key.
-    #[error("model {model}: the provider refused the key ({status}): {message}; check the model's api_key")]
+    #[error("model {model}: the provider refused the key ({status}): {message}; check models.{model}.key")]
     Unauthorized {
         /// The model.
         model: String,
@@ -17,6 +18,21 @@ pub enum ModelError {
         status: u16,
         /// What the provider said.
         message: String,
+    },
+    /// The key cannot be had.
+    #[error("model {model} has no key")]
+    NoKey {
+        /// The model.
+        model: String,
+        /// Why, and what to do.
+        #[source]
+        source: Unresolved,
+    },
+    /// The key is one that cannot be sent.
+    #[error("model {model}: its key is empty or has letters that no key has; check models.{model}.key")]
+    BadKey {
+        /// The model.
+        model: String,
     },
     /// Too many requests, and still so after the last attempt.
     #[error("model {model}: the provider's rate limit is reached: {message}")]
@@ -126,7 +142,9 @@ impl ModelError {
             | Self::Silent { .. }
             | Self::Broken { .. } => true,
             Self::Stream { source, .. } => matches!(source, DecodeError::Cut),
-            Self::Unauthorized { .. }
+            Self::NoKey { source, .. } => source.because == Because::Unavailable,
+            Self::BadKey { .. }
+            | Self::Unauthorized { .. }
             | Self::WindowFull { .. }
             | Self::Refused { .. }
             | Self::Script { .. }
@@ -138,7 +156,11 @@ impl ModelError {
     #[must_use]
     pub fn next_model_may_help(&self) -> bool {
         match self {
-            Self::Unauthorized { .. } | Self::Refused { .. } | Self::Stream { .. } => true,
+            Self::NoKey { .. }
+            | Self::BadKey { .. }
+            | Self::Unauthorized { .. }
+            | Self::Refused { .. }
+            | Self::Stream { .. } => true,
             Self::WindowFull { .. } | Self::Script { .. } | Self::Unknown { .. } => false,
             _ => self.may_pass(),
         }
@@ -151,7 +173,9 @@ impl ModelError {
             Self::Unreachable { source, .. } => !source.is_connect(),
             Self::Silent { .. } | Self::Broken { .. } => true,
             Self::Stream { source, .. } => !matches!(source, DecodeError::Provider { .. }),
-            Self::Unauthorized { .. }
+            Self::NoKey { .. }
+            | Self::BadKey { .. }
+            | Self::Unauthorized { .. }
             | Self::RateLimited { .. }
             | Self::Overloaded { .. }
             | Self::WindowFull { .. }

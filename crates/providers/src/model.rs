@@ -9,9 +9,10 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use llm::{CacheMarks, Format, Thinking, Thoughts};
 use reqwest::Url;
-use secret::Secret;
+use secret::{Credential, Secret};
+use zeroize::Zeroizing;
 
-use crate::{ModelProblem, ModelSettings, ProviderKind, Script};
+use crate::{ModelError, ModelProblem, ModelSettings, ProviderKind, Script};
 
 /// A model that can be asked.
 #[derive(Debug)]
@@ -50,9 +51,61 @@ pub(crate) enum Target {
 pub(crate) struct HttpTarget {
     pub(crate) url: Url,
     /// The values are marked as sensitive: they print as such.
+    headers: HeaderMap,
+    /// The key, and the header in which it travels.
+    key: Option<(KeyHeader, Credential)>,
+    /// What must be found in no error, the key apart.
+    secrets: Vec<Secret>,
+}
+
+/// What one request carries.
+pub(crate) struct Authorized {
     pub(crate) headers: HeaderMap,
     /// What must be found in no error.
     pub(crate) secrets: Vec<Secret>,
+}
+
+impl HttpTarget {
+    /// The headers of the next request, with the key as it is now.
+    pub(crate) fn authorized(&self, model: &str) -> Result<Authorized, ModelError> {
+        let mut headers = self.headers.clone();
+        let mut secrets = self.secrets.clone();
+        if let Some((header, credential)) = &self.key {
+            let key = credential.get().map_err(|source| ModelError::NoKey {
+                model: model.to_owned(),
+                source,
+            })?;
+            let (name, value) = header.with(&key).ok_or_else(|| ModelError::BadKey {
+                model: model.to_owned(),
+            })?;
+            headers.insert(name, value);
+            secrets.push(key);
+        }
+        Ok(Authorized { headers, secrets })
+    }
+}
+
+/// The header in which a key travels.
+#[derive(Clone, Copy, Debug)]
+enum KeyHeader {
+    ApiKey,
+    Bearer,
+}
+
+impl KeyHeader {
+    /// The header; nothing where the key is empty or has letters that no header has.
+    fn with(self, key: &Secret) -> Option<(HeaderName, HeaderValue)> {
+        if key.expose().is_empty() {
+            return None;
+        }
+        Some(match self {
+            Self::ApiKey => (HeaderName::from_static("x-api-key"), sensitive(key.expose())?),
+            Self::Bearer => {
+                let value = Zeroizing::new(format!("Bearer {}", key.expose()));
+                (AUTHORIZATION, sensitive(&value)?)
+            }
+        })
+    }
 }
 
 /// Headers that the client makes itself.
@@ -103,7 +156,7 @@ impl Model {
         check.that(
             !matches!(settings.thinking, Thinking::Budget(_)) || settings.provider == ProviderKind::Anthropic,
             "thinking",
-            || "a budget is for anthropic only; others take an effort: thinking = { effort = \"medium\" }".to_owned(),
+            || "a budget is for anthropic only; others take an effort: thinking = \"medium\"".to_owned(),
         );
         let target = match settings.provider {
             ProviderKind::Scripted => script_target(&settings, &mut check),
@@ -209,13 +262,25 @@ fn http_target(settings: &ModelSettings, check: &mut Check<'_>) -> Option<Target
     check.that(
         settings.api_key.is_some() || settings.base_url.is_some(),
         "api_key",
-        || "the provider wants a key: api_key = \"env:NAME_OF_A_VARIABLE\"".to_owned(),
+        || "the provider wants a key: key = \"env:NAME_OF_A_VARIABLE\"".to_owned(),
     );
     let url = endpoint(settings, check);
+    let key = settings
+        .api_key
+        .clone()
+        .map(|credential| (header(settings.provider), credential));
+    if let Some((header, credential)) = &key {
+        // One that cannot be had now is told when it is needed, or by whoever follows references at the start.
+        let fits = credential.get().map_or(true, |key| header.with(&key).is_some());
+        check.that(fits, "api_key", || {
+            "is empty, or has letters that no key has (a line break at its end?)".to_owned()
+        });
+    }
     let (headers, secrets) = headers(settings, check);
     Some(Target::Http(HttpTarget {
         url: url?,
         headers,
+        key,
         secrets,
     }))
 }
@@ -270,25 +335,19 @@ fn is_this_machine(url: &Url) -> bool {
     })
 }
 
+fn header(provider: ProviderKind) -> KeyHeader {
+    match provider {
+        ProviderKind::Anthropic => KeyHeader::ApiKey,
+        ProviderKind::Openai | ProviderKind::OpenaiChat | ProviderKind::Scripted => KeyHeader::Bearer,
+    }
+}
+
 fn headers(settings: &ModelSettings, check: &mut Check<'_>) -> (HeaderMap, Vec<Secret>) {
     let mut headers = HeaderMap::new();
     let mut secrets = Vec::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if settings.provider == ProviderKind::Anthropic {
         headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
-    }
-    if let Some(key) = &settings.api_key {
-        let (name, value) = match settings.provider {
-            ProviderKind::Anthropic => (HeaderName::from_static("x-api-key"), sensitive(key.expose())),
-            _ => (AUTHORIZATION, sensitive(&format!("Bearer {}", key.expose()))),
-        };
-        check.that(!key.expose().is_empty() && value.is_some(), "api_key", || {
-            "is empty, or has letters that no key has (a line break at its end?)".to_owned()
-        });
-        if let Some(value) = value {
-            headers.insert(name, value);
-        }
-        secrets.push(key.clone());
     }
     for (name, value) in &settings.headers {
         let parsed = name

@@ -5,13 +5,10 @@ use std::path::PathBuf;
 
 use domain::Price;
 use llm::{CacheMarks, Thinking};
-use secret::Secret;
-use serde::Deserialize;
+use secret::{Credential, Secret};
 
-/// What a `[models.<name>]` table of the configuration says. Secrets must be resolved (`env:…` replaced by its value)
-/// before [`crate::Model::new`].
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What a `[models.<name>]` table of the configuration says.
+#[derive(Clone, Debug)]
 pub struct ModelSettings {
     /// Who is asked, and in which language.
     pub provider: ProviderKind,
@@ -19,10 +16,9 @@ pub struct ModelSettings {
     pub model: Option<String>,
     /// Where it is asked; the provider's own address where it is left out.
     pub base_url: Option<String>,
-    /// The key.
-    pub api_key: Option<Secret>,
+    /// The key, asked for anew with each request.
+    pub api_key: Option<Credential>,
     /// Headers that are sent with each request; their values are kept secret like keys.
-    #[serde(default)]
     pub headers: BTreeMap<String, Secret>,
     /// What it costs. Without a price it is refused where a cap exists.
     pub price: Option<SettingsPrice>,
@@ -31,19 +27,15 @@ pub struct ModelSettings {
     /// The most tokens it may say in one reply; 8,192 where it is left out.
     pub max_output: Option<u64>,
     /// Models that are asked, in this order, when this one fails.
-    #[serde(default)]
     pub fallback: Vec<String>,
     /// How much it thinks.
-    #[serde(default)]
     pub thinking: Thinking,
     /// How long prompts are cached.
-    #[serde(default)]
     pub cache: CacheMarks,
     /// Models of one family and one provider kind understand each other's thoughts; each is a family of its own where it
     /// is left out.
     pub family: Option<String>,
     /// Lets `base_url` be plain HTTP to another machine.
-    #[serde(default)]
     pub allow_plain_http: bool,
     /// The file that a `scripted` model plays.
     pub script: Option<PathBuf>,
@@ -73,8 +65,7 @@ impl ModelSettings {
 }
 
 /// Who is asked, and in which language.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProviderKind {
     /// Anthropic Messages.
     Anthropic,
@@ -87,8 +78,7 @@ pub enum ProviderKind {
 }
 
 /// A price as people write it: US dollars for a million tokens.
-#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SettingsPrice {
     /// Input.
     pub input: f64,

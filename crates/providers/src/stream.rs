@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use llm::{Decoder, Reply, StreamEvent};
+use secret::Secret;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::model::Target;
 use crate::refusal::Refusal;
 use crate::transport::Body;
 use crate::{Model, ModelError};
@@ -48,6 +48,8 @@ pub struct ModelStream {
     pub(crate) decoder: Decoder,
     pub(crate) timeouts: Timeouts,
     pub(crate) deadline: Instant,
+    /// What its request carried, to be found in no error.
+    secrets: Vec<Secret>,
     heard: VecDeque<StreamEvent>,
     /// What ended the stream; told once all that was heard before it has been.
     failure: Option<ModelError>,
@@ -55,13 +57,20 @@ pub struct ModelStream {
 }
 
 impl ModelStream {
-    pub(crate) fn new(model: Arc<Model>, body: Body, timeouts: Timeouts, deadline: Instant) -> Self {
+    pub(crate) fn new(
+        model: Arc<Model>,
+        body: Body,
+        secrets: Vec<Secret>,
+        timeouts: Timeouts,
+        deadline: Instant,
+    ) -> Self {
         Self {
             decoder: Decoder::new(model.format),
             model,
             body,
             timeouts,
             deadline,
+            secrets,
             heard: VecDeque::new(),
             failure: None,
             ended: false,
@@ -141,26 +150,19 @@ impl ModelStream {
         let read = read(&mut self.decoder, &mut events);
         self.heard.extend(events);
         if let Err(error) = read {
-            let failure = match &self.model.target {
-                Target::Http(http) => refusal(&self.model.name, &http.secrets).for_stream(error),
-                Target::Script(_) => refusal(&self.model.name, &[]).for_stream(error),
+            let refusal = Refusal {
+                model: &self.model.name,
+                status: 200,
+                retry_after: None,
+                secrets: &self.secrets,
             };
-            self.fail(failure);
+            self.fail(refusal.for_stream(error));
         }
     }
 
     fn fail(&mut self, failure: ModelError) {
         self.failure = Some(failure);
         self.ended = true;
-    }
-}
-
-fn refusal<'a>(model: &'a str, secrets: &'a [secret::Secret]) -> Refusal<'a> {
-    Refusal {
-        model,
-        status: 200,
-        retry_after: None,
-        secrets,
     }
 }
 

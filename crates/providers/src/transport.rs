@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use reqwest::redirect::Policy;
 use rustls::{ClientConfig, RootCertStore};
 
@@ -38,11 +38,13 @@ impl Body {
 }
 
 /// Sends a request, and waits for the answer's head.
-pub(crate) async fn send(client: &reqwest::Client, target: &HttpTarget, body: Bytes) -> Result<Answer, reqwest::Error> {
-    let request = client
-        .post(target.url.clone())
-        .headers(target.headers.clone())
-        .body(body);
+pub(crate) async fn send(
+    client: &reqwest::Client,
+    target: &HttpTarget,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Answer, reqwest::Error> {
+    let request = client.post(target.url.clone()).headers(headers).body(body);
     let response = request.send().await.map_err(reqwest::Error::without_url)?;
     Ok(Answer {
         status: response.status().as_u16(),

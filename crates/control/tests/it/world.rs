@@ -264,7 +264,7 @@ pub(crate) fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -
     let mut settings = ModelSettings::new(ProviderKind::Anthropic);
     settings.model = Some("fake".to_owned());
     settings.base_url = Some(models.base_url());
-    settings.api_key = Some(Secret::new(models.key()));
+    settings.api_key = Some(Secret::new(models.key()).into());
     settings.price = Some(PRICE);
     settings.window = Some(200_000);
     settings.max_output = Some(8_000);

@@ -187,7 +187,7 @@ fn providers(models: &ModelServer) -> Providers {
     let mut settings = ModelSettings::new(ProviderKind::Anthropic);
     settings.model = Some("fake".to_owned());
     settings.base_url = Some(models.base_url());
-    settings.api_key = Some(secret::Secret::new(models.key()));
+    settings.api_key = Some(secret::Secret::new(models.key()).into());
     settings.window = Some(200_000);
     settings.max_output = Some(8_000);
     settings.price = Some(SettingsPrice {

@@ -33,7 +33,7 @@ const AT_ONCE: RetryLimits = RetryLimits {
 fn at(server: &ModelServer, kind: ProviderKind) -> ModelSettings {
     ModelSettings {
         base_url: Some(server.base_url()),
-        api_key: Some(Secret::new(server.key())),
+        api_key: Some(Secret::new(server.key()).into()),
         model: Some("fake-1".to_owned()),
         ..ModelSettings::new(kind)
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::sync::{Arc, Mutex};
 
 use providers::{ModelError, ModelSettings, ProviderKind};
-use secret::Secret;
+use secret::{Credential, Reference, Secret, Source, Unresolved};
 use testkit::model_server::{Answer, ModelServer};
 
 use crate::{KINDS, ask, at, model, prompt, providers};
@@ -26,7 +27,7 @@ async fn threat_138_a_key_is_found_in_no_error_and_at_no_other_model() {
     for kind in KINDS {
         let wrong = "wrong-key-0123456789";
         let mut one = at(&first, kind);
-        one.api_key = Some(Secret::new(wrong));
+        one.api_key = Some(Secret::new(wrong).into());
         one.headers = BTreeMap::from([("x-team".to_owned(), Secret::new("header-secret-77"))]);
         let (one, two) = (model("one", one), model("two", at(&second, kind)));
         assert!(!format!("{one:?} {two:?}").contains(wrong) && !format!("{one:?}").contains("header-secret"));
@@ -68,6 +69,59 @@ async fn threat_138_a_key_is_found_in_no_error_and_at_no_other_model() {
             let shown = format!("{:?} {:?}", received.headers, received.bytes);
             assert!(!shown.contains(wrong) && !shown.contains("header-secret"), "{shown}");
         }
+    }
+}
+
+/// A source whose secret can be changed and taken away.
+#[derive(Default)]
+struct Changing(Mutex<Option<Secret>>);
+
+impl Changing {
+    fn becomes(&self, key: Option<&str>) {
+        *self.0.lock().unwrap() = key.map(Secret::new);
+    }
+}
+
+impl Source for Changing {
+    fn secret(&self, reference: &Reference) -> Result<Secret, Unresolved> {
+        let secret = self.0.lock().unwrap().clone();
+        secret.ok_or_else(|| Unresolved::absent(reference, "it was revoked", "set it again"))
+    }
+}
+
+#[tokio::test]
+async fn threat_068_a_key_is_asked_for_with_each_request() {
+    let server = ModelServer::start().await;
+    for kind in KINDS {
+        let source = Arc::new(Changing::default());
+        let mut settings = at(&server, kind);
+        settings.api_key = Some(Credential::asked(
+            "store:model".parse().unwrap(),
+            Arc::clone(&source) as _,
+        ));
+        let providers = providers(vec![model("m", settings)]);
+
+        let sent = server.count();
+        let error = ask(&providers, "m", &[prompt("hi")]).await.end.unwrap_err();
+        assert!(matches!(error, ModelError::NoKey { .. }), "{error:?}");
+        assert!(all_of(&error).contains("the secret store:model cannot be had: it was revoked; set it again"));
+
+        source.becomes(Some("an old key that was changed"));
+        let error = ask(&providers, "m", &[prompt("hi")]).await.end.unwrap_err();
+        assert!(matches!(error, ModelError::Unauthorized { .. }), "{error:?}");
+        assert!(!all_of(&error).contains("an old key"), "{}", all_of(&error));
+
+        source.becomes(Some(server.key()));
+        ask(&providers, "m", &[prompt("hi")]).await.end.unwrap();
+
+        source.becomes(Some("no\nkey"));
+        let error = ask(&providers, "m", &[prompt("hi")]).await.end.unwrap_err();
+        assert!(matches!(error, ModelError::BadKey { .. }), "{error:?}");
+
+        source.becomes(None);
+        let error = ask(&providers, "m", &[prompt("hi")]).await.end.unwrap_err();
+        assert!(matches!(error, ModelError::NoKey { .. }), "{error:?}");
+        assert_eq!(server.count(), sent + 2, "without a key nobody is asked");
     }
 }
 

@@ -4,21 +4,24 @@ use domain::Price;
 use llm::{Effort, Thinking};
 use providers::{Model, ModelSettings, ProviderKind, Providers, ProvidersError, RetryLimits, SettingsPrice, Timeouts};
 use secret::Secret;
-use serde_json::json;
 
 use crate::model;
 
 #[test]
-fn settings_are_read_as_they_are_documented() {
-    let settings: ModelSettings = serde_json::from_value(json!({
-        "provider": "anthropic",
-        "model": "claude-x",
-        "api_key": "k",
-        "price": {"input": 3.0, "output": 15.0, "cache_read": 0.3},
-        "thinking": {"effort": "medium"},
-        "cache": "hour",
-    }))
-    .unwrap();
+fn a_model_is_what_its_settings_say() {
+    let settings = ModelSettings {
+        model: Some("claude-x".to_owned()),
+        api_key: Some(Secret::new("k").into()),
+        price: Some(SettingsPrice {
+            input: 3.0,
+            output: 15.0,
+            cache_read: Some(0.3),
+            cache_write: None,
+            cache_write_hour: None,
+        }),
+        thinking: Thinking::Effort(Effort::Medium),
+        ..ModelSettings::new(ProviderKind::Anthropic)
+    };
     let model = model("best", settings);
     assert_eq!(
         (model.name.as_str(), model.provider_name.as_str()),
@@ -33,9 +36,6 @@ fn settings_are_read_as_they_are_documented() {
         cache_write_hour: 6_000,
     };
     assert_eq!(model.price, Some(price));
-    let unknown = json!({"provider": "anthropic", "modell": "x"});
-    let error = serde_json::from_value::<ModelSettings>(unknown).unwrap_err();
-    assert!(error.to_string().contains("unknown field `modell`"), "{error}");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn every_mistake_is_told_at_once() {
     let settings = ModelSettings {
         model: Some("no model".to_owned()),
         base_url: Some("http://example.com/?a=b".to_owned()),
-        api_key: Some(Secret::new("line\nfeed")),
+        api_key: Some(Secret::new("line\nfeed").into()),
         price: Some(SettingsPrice {
             input: -1.0,
             output: 1.0,
