@@ -3,6 +3,8 @@
 //! The texts of several services may stand one after the other: each adds its service to the interface `Services`.
 
 mod shape;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

@@ -7,6 +7,8 @@ mod pages;
 mod schemas;
 mod service;
 mod table;
+#[cfg(test)]
+mod tests;
 mod uses;
 
 pub(crate) use service::read;

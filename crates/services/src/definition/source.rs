@@ -61,7 +61,7 @@ impl Source {
         let mut reading = Toml {
             file,
             text,
-            lines: HashMap::new(),
+            lines: HashMap::from([(String::new(), 1)]),
             mistakes: Vec::new(),
         };
         let value = reading.table(table.get_ref(), "", 0);

@@ -26,7 +26,8 @@ pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schema
         Some(_) => Some(Access::Write),
         None => None,
     };
-    let target = target(&table);
+    let (verb, path) = target(&table);
+    let target = verb.clone().zip(path);
     let arguments = if table.has("arguments") {
         schemas.arguments(table.source, &table.pointer("arguments"))
     } else {
@@ -37,10 +38,10 @@ pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schema
         .then(|| schemas.schema(table.source, &table.pointer("result")))
         .flatten();
     let pages = table.table("pages").and_then(pages::read);
-    let idempotent = idempotent(&table, access, target.as_ref().map(|(verb, _)| verb));
+    let idempotent = idempotent(&table, access, verb.as_ref());
     let query = fields(&table, "query");
     let headers = headers(&table);
-    let body = body(&table, folder, access, target.as_ref(), &query);
+    let body = body(&table, folder, access, target.as_ref(), &query, &headers);
     let answer = match table.word("answer", &["json", "text", "binary"]) {
         Some("text") => Answer::Text,
         Some("binary") => Answer::Binary,
@@ -103,8 +104,10 @@ pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schema
 }
 
 /// `request = "GET /contacts/{id}"`
-fn target(table: &Table<'_>) -> Option<(http::Method, PathTemplate)> {
-    let text = table.required("request", "\"GET /contacts/{id}\"")?;
+fn target(table: &Table<'_>) -> (Option<http::Method>, Option<PathTemplate>) {
+    let Some(text) = table.required("request", "\"GET /contacts/{id}\"") else {
+        return (None, None);
+    };
     let (verb, target) = text.split_once(' ').unwrap_or(("", text));
     let verb = match verb {
         "GET" => Some(http::Method::GET),
@@ -124,7 +127,7 @@ fn target(table: &Table<'_>) -> Option<(http::Method, PathTemplate)> {
     let target = path(target.trim_start())
         .map_err(|(problem, remedy)| table.mistake("request", problem, remedy))
         .ok();
-    verb.zip(target)
+    (verb, target)
 }
 
 fn idempotent(table: &Table<'_>, access: Option<Access>, verb: Option<&http::Method>) -> bool {
@@ -219,6 +222,7 @@ fn body(
     access: Option<Access>,
     target: Option<&(http::Method, PathTemplate)>,
     query: &[(String, Template)],
+    headers: &[(String, Template)],
 ) -> Option<Body> {
     let given = ["json", "form", "graphql"]
         .into_iter()
@@ -242,7 +246,7 @@ fn body(
             "write graphql = \"\"\"query …\"\"\"",
         );
     }
-    let taken = taken(target.map(|(_, path)| path), query);
+    let taken = taken(target.map(|(_, path)| path), query, headers);
     if let Some(value) = table.value("json") {
         return template(table, "json", value, &taken).map(Body::Json);
     }
@@ -266,12 +270,12 @@ fn body(
     Some(Body::None)
 }
 
-/// The arguments that stand in the path and the query: `{*}` leaves them out of the body.
-fn taken(path: Option<&PathTemplate>, query: &[(String, Template)]) -> Vec<String> {
+/// The arguments that stand in the path, the query and the headers: `{*}` leaves them out of the body.
+fn taken(path: Option<&PathTemplate>, query: &[(String, Template)], headers: &[(String, Template)]) -> Vec<String> {
     let path = path
         .into_iter()
         .flat_map(|path| crate::definition::template::parse::arguments(&path.0));
-    let query = query.iter().flat_map(|(_, template)| template.arguments());
+    let query = query.iter().chain(headers).flat_map(|(_, template)| template.arguments());
     let mut taken: Vec<String> = path
         .chain(query)
         .filter_map(|argument| argument.0.first().cloned())
@@ -340,7 +344,6 @@ fn with_cursor(table: &Table<'_>, arguments: &Schema) -> Schema {
         }
         properties.insert(
             "cursor".into(),
-            json!({ "type": "string", "description": "`next` of the page before; left out for the first page" }),
         );
     }
     Schema::new(value)
