@@ -7,12 +7,11 @@ use crate::Failure;
 use crate::body::Incoming;
 use crate::gate::Place;
 
-/// What a call gives: JSON, whole and checked, or bytes that flow while they come from the upstream. The call counts as under
-/// way, for the service's limits, until this is dropped.
+/// What a call gives: JSON, whole and checked, or bytes that flow while they come from the upstream. While they do, the call
+/// counts as under way for the service's limits.
 pub struct Answer {
     media: Media,
     body: Body,
-    _places: Vec<Place>,
 }
 
 /// What an answer is.
@@ -26,23 +25,27 @@ pub enum Media {
 
 enum Body {
     Whole(Option<Bytes>),
-    Flowing(Box<Incoming>),
+    Flowing {
+        incoming: Box<Incoming>,
+        _places: Vec<Place>,
+    },
 }
 
 impl Answer {
-    pub(crate) fn json(text: Bytes, places: Vec<Place>) -> Self {
+    pub(crate) fn json(text: Bytes) -> Self {
         Self {
             media: Media::Json,
             body: Body::Whole(Some(text)),
-            _places: places,
         }
     }
 
-    pub(crate) fn flowing(media_type: String, body: Incoming, places: Vec<Place>) -> Self {
+    pub(crate) fn flowing(media_type: String, incoming: Box<Incoming>, places: Vec<Place>) -> Self {
         Self {
             media: Media::Bytes(media_type),
-            body: Body::Flowing(Box::new(body)),
-            _places: places,
+            body: Body::Flowing {
+                incoming,
+                _places: places,
+            },
         }
     }
 
@@ -57,7 +60,7 @@ impl Answer {
     pub fn length(&self) -> Option<u64> {
         match &self.body {
             Body::Whole(text) => Some(text.as_ref().map_or(0, |text| text.len() as u64)),
-            Body::Flowing(_) => None,
+            Body::Flowing { .. } => None,
         }
     }
 
@@ -66,7 +69,7 @@ impl Answer {
     pub async fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
         match &mut self.body {
             Body::Whole(text) => Ok(text.take()),
-            Body::Flowing(incoming) => incoming.piece().await,
+            Body::Flowing { incoming, .. } => incoming.piece().await,
         }
     }
 
@@ -74,7 +77,7 @@ impl Answer {
     pub async fn whole(self) -> Result<Bytes, Failure> {
         match self.body {
             Body::Whole(text) => Ok(text.unwrap_or_default()),
-            Body::Flowing(incoming) => incoming.whole().await,
+            Body::Flowing { incoming, .. } => incoming.whole().await,
         }
     }
 

@@ -274,11 +274,14 @@ fn cause<E: Error + 'static>(error: &reqwest::Error) -> Option<&E> {
     causes_of(error).find_map(|cause| cause.downcast_ref())
 }
 
+/// An `io::Error` is no cause of what it carries, and may carry another.
 fn tls_cause(error: &reqwest::Error) -> Option<&rustls::Error> {
     causes_of(error).find_map(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .and_then(|error| error.get_ref()?.downcast_ref())
+        let mut carried = cause.downcast_ref::<io::Error>()?.get_ref()?;
+        while let Some(inner) = carried.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            carried = inner;
+        }
+        carried.downcast_ref()
     })
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum Received {
     /// Everything.
     Whole { body: Bytes, headers: HeaderMap },
     /// The beginning.
-    Flowing { body: Incoming, media_type: String },
+    Flowing { body: Box<Incoming>, media_type: String },
 }
 
 /// One call's exchange with its upstream.
@@ -108,7 +108,7 @@ impl Exchange<'_> {
         let incoming = Incoming::new(response, self.plan.client.clone(), &scrub, bounds)?;
         if method.answer == Output::Binary {
             return Ok(Received::Flowing {
-                body: incoming,
+                body: Box::new(incoming),
                 media_type: media_type(&headers),
             });
         }

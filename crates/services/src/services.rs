@@ -138,7 +138,7 @@ impl Services {
             Received::Flowing { body, media_type } => Ok(Answer::flowing(media_type, body, places)),
             Received::Whole { body, headers } => {
                 let text = result(plan, method, &body, &headers, cursor.as_deref())?;
-                Ok(Answer::json(text, places))
+                Ok(Answer::json(text))
             }
         }
     }

@@ -39,8 +39,8 @@ pub(super) struct Made {
 #[derive(Default)]
 pub(crate) struct Tokens {
     state: Arc<Mutex<State>>,
-    /// Attempts to make one that were begun.
-    attempts: AtomicU64,
+    /// Attempts to make one that came to an end.
+    ended: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -62,7 +62,7 @@ impl Tokens {
         slots: Slots,
         means: &Means<'_>,
     ) -> Result<Secret, Failure> {
-        let begun = self.attempts.load(Ordering::Acquire);
+        let ended_before = self.ended.load(Ordering::Acquire);
         let late = || {
             Failure::new(
                 Code::Timeout,
@@ -84,11 +84,11 @@ impl Tokens {
             return Ok(token.clone());
         }
         if let Some((number, failure)) = &state.failed
-            && *number > begun
+            && *number > ended_before
         {
             return Err(failure.clone());
         }
-        let number = self.attempts.fetch_add(1, Ordering::AcqRel) + 1;
+        let ended = Arc::clone(&self.ended);
         let (service, auth, client, base) = (
             service.to_owned(),
             auth.clone(),
@@ -106,6 +106,7 @@ impl Tokens {
                 Auth::GitHubApp => github_app::ask(&service, &slots, &base, &client, deadline).await,
                 _ => key_pair::make(&service, &slots),
             };
+            let number = ended.fetch_add(1, Ordering::AcqRel) + 1;
             keep(&mut state, number, made)
         });
         match tokio::time::timeout_at(means.deadline, making).await {
