@@ -12,6 +12,7 @@ use names::Names;
 mod connections;
 mod message;
 mod names;
+mod proxy;
 mod questions;
 
 /// Starts listening.
@@ -20,4 +21,5 @@ pub(crate) fn start(client: &Client, tasks: &Tasks) {
     let resolver = Arc::new(questions::Resolver::new(client.clone(), Arc::clone(&names)));
     questions::listen(&resolver, tasks);
     connections::listen(client, &names, &resolver, tasks);
+    proxy::listen(client, &names, tasks);
 }

@@ -25,6 +25,7 @@ mod pid1;
 mod program;
 mod reaper;
 mod transfers;
+mod trust;
 mod work;
 
 pub use program::main;

@@ -1,5 +1,6 @@
 //! What the control plane orders.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use causes::with_causes;
@@ -15,10 +16,27 @@ use crate::grants::Granted;
 use crate::hands::Hands;
 use crate::outbox::{Outbox, Outgoing};
 use crate::transfers;
+use crate::trust;
 use crate::work::Work;
 
 /// Transfers at once; further ones are refused.
 const TRANSFERS: usize = 16;
+
+/// Has the user's programs trust these authorities; what their environment says of it.
+async fn trusting(authorities: String) -> BTreeMap<String, String> {
+    match tokio::task::spawn_blocking(move || trust::establish(&authorities)).await {
+        Ok(Ok(environment)) => environment,
+        Ok(Err(error)) => {
+            warn!(
+                error = with_causes(&error),
+                "programs inside will not trust the control plane where it reads their traffic"
+            );
+            BTreeMap::new()
+        }
+        // A panic would have ended the process.
+        Err(_) => BTreeMap::new(),
+    }
+}
 
 /// Everything that an order can reach.
 pub(crate) struct Orders {
@@ -96,7 +114,7 @@ impl Orders {
                 session,
                 token,
                 environment,
-                ..
+                authorities,
             } => {
                 if self.session.is_some_and(|mine| mine != session) {
                     let failure = Some("this sandbox belongs to another session".to_owned());
@@ -104,7 +122,9 @@ impl Orders {
                 }
                 self.session = Some(session);
                 self.client.set_token(token);
-                self.hands.set_environment(environment).await;
+                let mut whole = trusting(authorities).await;
+                whole.extend(environment);
+                self.hands.set_environment(whole).await;
                 self.hands.ready().await;
                 self.outbox.say(ToControl::Claimed { failure: None }).await;
             }

@@ -10,6 +10,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// Where captured TCP connections arrive, on 127.0.0.1 and ::1.
 pub const TCP_PORT: u16 = 1;
 
+/// Where the runtime is a proxy (HTTP and SOCKS5) for programs that insist on one, on 127.0.0.1 and ::1.
+pub const PROXY_PORT: u16 = 3128;
+
 /// The port at which the runtime answers DNS questions.
 pub const DNS_PORT: u16 = 53;
 

@@ -9,8 +9,11 @@ use domain::{MessageId, SandboxId, ToolCall};
 use futures::stream::{self, BoxStream, StreamExt};
 use lifecycle::Tasks;
 use link::server::{Carrier, Connection, LinkHandler, ServiceAnswer};
-use protocol::{Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, ToControl, TurnReply, TurnRequest};
+use protocol::{
+    Denial, Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, ToControl, TurnReply, TurnRequest,
+};
 use secret::Secret;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Barrier, mpsc};
 
 /// The token of every session here; it must be found nowhere.
@@ -63,7 +66,12 @@ impl Handler {
 }
 
 fn denied() -> Refusal {
-    Refusal::new(RefusalCode::Denied, "no rule allows it")
+    let denial = Denial {
+        reason: "no_rule".to_owned(),
+        rule: None,
+        remedy: Some("ask for access".to_owned()),
+    };
+    Refusal::denied("no rule allows it", denial)
 }
 
 #[async_trait]
@@ -80,15 +88,19 @@ impl LinkHandler for Handler {
 
     async fn connect(&self, _: SandboxId, token: &Secret, host: &str, port: u16) -> Result<Box<dyn Carrier>, Refusal> {
         self.see(token, format!("connect {host} {port}"))?;
-        if host != "good.test" {
-            return Err(denied());
+        match host {
+            "good.test" => Ok(Box::new(Echo)),
+            "web.test" => Ok(Box::new(Web)),
+            _ => Err(denied()),
         }
-        Ok(Box::new(Echo))
     }
 
     async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
         self.see(token, format!("resolve {name}"))?;
-        if name == "good.test" { Ok(()) } else { Err(denied()) }
+        if ["good.test", "web.test"].contains(&name) {
+            return Ok(());
+        }
+        Err(denied())
     }
 
     async fn service(
@@ -156,5 +168,28 @@ impl Carrier for Echo {
         let (mut read, mut write) = tokio::io::split(near);
         let _ = tokio::io::copy(&mut read, &mut write).await;
         let _ = tokio::io::AsyncWriteExt::shutdown(&mut write).await;
+    }
+}
+
+/// Answers a request with its head.
+struct Web;
+
+#[async_trait]
+impl Carrier for Web {
+    async fn carry(self: Box<Self>, mut near: Box<dyn Connection>) {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            match near.read_u8().await {
+                Ok(byte) => head.push(byte),
+                Err(_) => return,
+            }
+        }
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nconnection: close\r\nproxy-connection: x\r\ncontent-length: {}\r\n\r\n",
+            head.len()
+        );
+        let _ = near.write_all(answer.as_bytes()).await;
+        let _ = near.write_all(&head).await;
+        let _ = near.shutdown().await;
     }
 }

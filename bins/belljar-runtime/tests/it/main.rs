@@ -9,6 +9,8 @@ mod handler;
 mod jail;
 mod link;
 mod network;
+mod proxy;
 mod sandboxed;
 mod services;
+mod trust;
 mod walls;

@@ -20,8 +20,9 @@ use crate::jail::{exec, limits, tool_call, words};
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
-struct Sandboxed {
-    linked: Linked,
+pub(crate) struct Sandboxed {
+    pub(crate) linked: Linked,
+    pub(crate) session: SessionId,
     handler: Arc<Handler>,
     events: tokio::sync::Mutex<mpsc::Receiver<ToControl>>,
     config: Config,
@@ -29,7 +30,7 @@ struct Sandboxed {
 }
 
 impl Sandboxed {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let folder = tempfile::TempDir::with_prefix("belljar-").unwrap();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).unwrap();
         let mut config = Config::new(folder.path().join("data"), env!("CARGO_BIN_EXE_belljar-runtime"));
@@ -63,6 +64,7 @@ impl Sandboxed {
         testkit::within("the claim", claim).await.unwrap();
         Self {
             linked,
+            session: spec.session,
             handler,
             events: events.into(),
             config,
@@ -70,7 +72,7 @@ impl Sandboxed {
         }
     }
 
-    async fn exec(&self, code: &str) -> String {
+    pub(crate) async fn exec(&self, code: &str) -> String {
         let call = self.linked.call(exec("1", code), limits());
         words(&testkit::within("the call", call).await.unwrap())
     }

@@ -1,0 +1,85 @@
+//! Whom the user's programs trust.
+
+use std::collections::BTreeMap;
+
+use link::server::Outfit;
+use secret::Secret;
+use serde_json::json;
+
+use crate::handler::TOKEN;
+use crate::jail::{Jail, words};
+use crate::sandboxed::Sandboxed;
+
+/// Text in the form of a certificate, which is all that matters here.
+fn certificate(content: &str) -> String {
+    format!("-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n")
+}
+
+fn outfit(authorities: &str) -> Outfit {
+    Outfit {
+        environment: BTreeMap::from([("PIP_CERT".to_owned(), "/own".to_owned())]),
+        authorities: authorities.to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn programs_are_told_whom_to_trust_where_nothing_of_the_image_can_be_written() {
+    let jail = Jail::claimed().await;
+    let authorities = format!(
+        "{}-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n",
+        certificate("T25lLg==")
+    );
+    let token = Secret::new(TOKEN);
+    let claim = jail.linked.claim(jail.session, &token, outfit(&authorities));
+    testkit::within("the claim", claim).await.unwrap();
+    let code = r"
+const fs = require('node:fs');
+const { SSL_CERT_FILE: bundle, NODE_EXTRA_CA_CERTS: more, CURL_CA_BUNDLE, GIT_SSL_CAINFO, PIP_CERT } = process.env;
+const text = fs.readFileSync(bundle, 'utf8');
+const image = fs.readFileSync('/etc/ssl/certs/ca-certificates.crt', 'utf8');
+return [text.startsWith(image), text.includes('T25lLg=='), fs.readFileSync(more, 'utf8').split('\n'),
+        CURL_CA_BUNDLE === bundle, GIT_SSL_CAINFO === bundle, PIP_CERT, fs.readdirSync('/run/belljar-trust'),
+        [bundle, more, '/run/belljar-trust'].map(path => { try { fs.accessSync(path, 2); return 'writable' } catch { return 'safe' } })];
+";
+    let result = jail.call("exec", json!({ "code": code })).await;
+    let text = serde_json::to_string(&json!([
+        true,
+        true,
+        [
+            "-----BEGIN CERTIFICATE-----",
+            "T25lLg==",
+            "-----END CERTIFICATE-----",
+            ""
+        ],
+        true,
+        true,
+        "/own",
+        ["authorities.pem", "bundle.pem"],
+        ["safe", "safe", "safe"]
+    ]));
+    let expected = serde_json::to_string(&text.unwrap()).unwrap();
+    assert!(words(&result).contains(&expected), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_claim_with_other_authorities_replaces_those_before() {
+    let sandbox = Sandboxed::new().await;
+    let read = "const text = require('node:fs').readFileSync('/etc/ssl/certs/ca-certificates.crt', 'utf8'); \
+                return ['T25lLg==', 'VHdvLg=='].map(content => text.split(content).length - 1)";
+    for (contents, expected) in [
+        (vec!["T25lLg=="], "[1,0]"),
+        (vec!["T25lLg=="], "[1,0]"),
+        (vec!["T25lLg==", "VHdvLg=="], "[1,1]"),
+        (vec!["VHdvLg=="], "[0,1]"),
+    ] {
+        let authorities: String = contents.into_iter().map(certificate).collect();
+        let token = Secret::new(TOKEN);
+        let claim = sandbox.linked.claim(sandbox.session, &token, outfit(&authorities));
+        testkit::within("the claim", claim).await.unwrap();
+        let said = sandbox.exec(read).await;
+        assert!(said.contains(expected), "{said}");
+    }
+    let left =
+        sandbox.exec("return require('node:fs').readdirSync('/etc/ssl/certs').filter(name => name.includes('new'))");
+    assert!(left.await.contains("[]"));
+}

@@ -1,0 +1,207 @@
+//! Whom the user's programs trust: the authorities of the image, and those of this installation, who sign for hosts whose
+//! traffic the control plane reads.
+//!
+//! Most programs look into one file of the system, some bring a list of their own and look where the environment says, Java
+//! has a format of its own. All of them are told at once, when a session claims the sandbox, and again when it does so with
+//! other authorities. Certificates are public; a key of an authority never comes here.
+//!
+//! The bundles stand in /run, which begins empty: so they are always of this claim and of this image. The system's own file
+//! is changed in place, between marks, where the root file system can be written.
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use causes::with_causes;
+use tracing::warn;
+
+mod java;
+mod pem;
+
+const FOLDER: &str = "/run/belljar-trust";
+
+/// Where systems keep all authorities in one file: Debian, Alpine and Arch; Fedora; openSUSE; LibreSSL's.
+const SYSTEM: [&str; 4] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Where Java's authorities are.
+const JAVA: [&str; 2] = ["/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts"];
+
+/// No file of authorities is as long.
+const LONGEST: u64 = 16 << 20;
+
+const BEGIN: &str = "# The next certificates are of the control plane of this sandbox.\n";
+const END: &str = "# Until here.\n";
+
+/// Variables that name a file with everybody who is trusted, and who reads them.
+const BUNDLE: [&str; 10] = [
+    "SSL_CERT_FILE",                      // OpenSSL, Go, rustls-native-certs, uv, Ruby, Bun
+    "CURL_CA_BUNDLE",                     // curl
+    "GIT_SSL_CAINFO",                     // git
+    "REQUESTS_CA_BUNDLE",                 // requests
+    "PIP_CERT",                           // pip
+    "CARGO_HTTP_CAINFO",                  // cargo
+    "AWS_CA_BUNDLE",                      // boto
+    "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", // gcloud
+    "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",   // gRPC
+    "PERL_LWP_SSL_CA_FILE",               // LWP
+];
+
+/// Variables that name a file of those who are trusted beside the program's own list.
+const MORE: [&str; 2] = [
+    "NODE_EXTRA_CA_CERTS", // Node, npm, Bun
+    "DENO_CERT",           // Deno
+];
+
+/// The user's programs cannot be told whom to trust.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrustError {
+    #[error("the authorities that came with the claim are no certificates")]
+    NotCertificates,
+    #[error("cannot write {}", path.display())]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Has the user's programs trust these authorities (PEM) from now on; answers with what their environment says of it. Blocks.
+pub(crate) fn establish(authorities: &str) -> Result<BTreeMap<String, String>, TrustError> {
+    if authorities.trim().is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let ours = pem::certificates(authorities).ok_or(TrustError::NotCertificates)?;
+    let folder = Path::new(FOLDER);
+    let made = fs::create_dir_all(folder).and_then(|()| fs::set_permissions(folder, PermissionsExt::from_mode(0o755)));
+    made.map_err(|source| TrustError::Write {
+        path: folder.to_owned(),
+        source,
+    })?;
+    let (bundle, more) = (folder.join("bundle.pem"), folder.join("authorities.pem"));
+    let image = SYSTEM
+        .iter()
+        .find_map(|path| text_of(Path::new(path)).ok())
+        .unwrap_or_default();
+    let everybody = with_ours(&image, &ours);
+    replace(&more, ours.as_bytes())?;
+    replace(&bundle, everybody.as_bytes())?;
+    for path in SYSTEM.map(Path::new) {
+        // Where one is missing, or leads elsewhere, nobody looks there.
+        if let Ok(text) = text_of(path) {
+            said(replace_if_other(
+                path,
+                text.as_bytes(),
+                with_ours(&text, &ours).as_bytes(),
+            ));
+        }
+    }
+    for path in JAVA.map(Path::new) {
+        if let Ok(before) = content_of(path) {
+            said(replace_if_other(
+                path,
+                &before,
+                &java::key_store(&pem::blocks(&everybody)),
+            ));
+        }
+    }
+    let named = |names: &[&str], path: &Path| -> BTreeMap<String, String> {
+        let path = path.display().to_string();
+        names.iter().map(|name| ((*name).to_owned(), path.clone())).collect()
+    };
+    let mut environment = named(&BUNDLE, &bundle);
+    environment.extend(named(&MORE, &more));
+    Ok(environment)
+}
+
+/// The programs that know of the environment alone do trust: the rest goes without.
+fn said(written: Result<(), TrustError>) {
+    if let Err(error) = written {
+        warn!(
+            error = with_causes(&error),
+            "programs that read this file themselves will not trust the control plane"
+        );
+    }
+}
+
+/// The image's authorities and ours, between marks, in the place of ours before.
+fn with_ours(image: &str, ours: &str) -> String {
+    let before = match (image.find(BEGIN), image.find(END)) {
+        (Some(begin), Some(end)) if begin < end => format!("{}{}", &image[..begin], &image[end + END.len()..]),
+        _ => image.to_owned(),
+    };
+    let gap = if before.is_empty() || before.ends_with('\n') {
+        ""
+    } else {
+        "\n"
+    };
+    format!("{before}{gap}{BEGIN}{ours}{END}")
+}
+
+fn text_of(path: &Path) -> io::Result<String> {
+    String::from_utf8(content_of(path)?).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
+/// What stands in a file of root, and nowhere that a link leads to.
+fn content_of(path: &Path) -> io::Result<Vec<u8>> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(i32::try_from(flags.bits()).unwrap_or(0))
+        .open(path)?;
+    let status = file.metadata()?;
+    if !status.is_file() || status.uid() != 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut content = Vec::new();
+    file.take(LONGEST).read_to_end(&mut content)?;
+    Ok(content)
+}
+
+fn replace_if_other(path: &Path, before: &[u8], content: &[u8]) -> Result<(), TrustError> {
+    if before == content {
+        return Ok(());
+    }
+    replace(path, content)
+}
+
+/// Puts a file in the place of another, whole.
+fn replace(path: &Path, content: &[u8]) -> Result<(), TrustError> {
+    let beside = path.with_extension("belljar-new");
+    let write = || {
+        // One that a process of ours left behind when it died.
+        let _ = fs::remove_file(&beside);
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&beside)?;
+        file.write_all(content)?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(|source| TrustError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ours_stand_beside_those_of_the_image_once_and_are_replaced_by_newer_ones() {
+        let image = "A\nB";
+        let first = with_ours(image, "one\n");
+        assert_eq!(first, format!("A\nB\n{BEGIN}one\n{END}"));
+        assert_eq!(with_ours(&first, "one\n"), first);
+        assert_eq!(with_ours(&first, "two\n"), format!("A\nB\n{BEGIN}two\n{END}"));
+        assert_eq!(with_ours("", "one\n"), format!("{BEGIN}one\n{END}"));
+    }
+}
