@@ -35,16 +35,11 @@ impl Secrets {
         Self { local, store, vault }
     }
 
-    /// Fetches what lies elsewhere, so that it is in memory when it is asked for; then says which of these references lead
-    /// nowhere. Takes as long as the vault's deadline at most.
-    pub async fn prepare(&self, references: &[Reference]) -> Vec<Unresolved> {
+    /// Fetches what lies elsewhere, so that it is in memory when it is asked for. Takes as long as the vault's deadline at most.
+    pub async fn fetch(&self, references: &[Reference]) {
         if let Some(vault) = &self.vault {
             vault.fetch(references).await;
         }
-        references
-            .iter()
-            .filter_map(|reference| self.secret(reference).err())
-            .collect()
     }
 }
 

@@ -46,7 +46,7 @@ impl Reader {
     /// Reads a path.
     pub(super) async fn read(&self, path: &str) -> Result<Fetched, Failure> {
         let read = self.read_mounted(path).await;
-        if read.is_err() {
+        if read.as_ref().is_err_and(|failure| !failure.is_passing()) {
             // The engine may have been moved, or changed its version.
             self.mounts().remove(path);
         }
