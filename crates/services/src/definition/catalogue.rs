@@ -44,6 +44,12 @@ impl Catalogue {
         (catalogue, mistakes)
     }
 
+    /// Everything that is wrong with the definition in one folder.
+    #[must_use]
+    pub fn check(folder: &Path) -> Vec<Mistake> {
+        read::read(folder).err().unwrap_or_default()
+    }
+
     /// A catalogue of definitions that were checked before.
     pub(crate) fn of(services: impl IntoIterator<Item = Service>) -> Self {
         let services = services

@@ -12,3 +12,4 @@ mod tests;
 mod uses;
 
 pub(crate) use service::read;
+pub(crate) use table::is_identifier;

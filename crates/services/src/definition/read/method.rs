@@ -275,7 +275,10 @@ fn taken(path: Option<&PathTemplate>, query: &[(String, Template)], headers: &[(
     let path = path
         .into_iter()
         .flat_map(|path| crate::definition::template::parse::arguments(&path.0));
-    let query = query.iter().chain(headers).flat_map(|(_, template)| template.arguments());
+    let query = query
+        .iter()
+        .chain(headers)
+        .flat_map(|(_, template)| template.arguments());
     let mut taken: Vec<String> = path
         .chain(query)
         .filter_map(|argument| argument.0.first().cloned())
@@ -342,9 +345,7 @@ fn with_cursor(table: &Table<'_>, arguments: &Schema) -> Schema {
                 "take cursor away from arguments",
             );
         }
-        properties.insert(
-            "cursor".into(),
-        );
+        properties.insert("cursor".into());
     }
     Schema::new(value)
 }
