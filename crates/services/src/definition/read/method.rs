@@ -345,7 +345,7 @@ fn with_cursor(table: &Table<'_>, arguments: &Schema) -> Schema {
                 "take cursor away from arguments",
             );
         }
-        properties.insert("cursor".into());
+        properties.insert("cursor".into(), json!({ "type": "string" }));
     }
     Schema::new(value)
 }
