@@ -18,7 +18,8 @@ CREATE TABLE tokens (
 );
 CREATE INDEX tokens_by_user ON tokens (user_id);
 
--- `hash` is the head of the history's chain; `open_calls` the tool calls of the last message that have no result (JSON).
+-- `hash` is the head of the history's chain; `open_calls` the tool calls of the last message that have no result (JSON). `open_turn`
+-- and what follows tell of the message that a model is writing, as far as it came.
 CREATE TABLE sessions (
     id TEXT PRIMARY KEY,
     owner TEXT NOT NULL REFERENCES users (id),
@@ -38,7 +39,13 @@ CREATE TABLE sessions (
     spent BIGINT NOT NULL,
     reserved BIGINT NOT NULL,
     sandbox TEXT,
-    sandbox_state TEXT
+    sandbox_state TEXT,
+    open_turn TEXT,
+    open_run TEXT,
+    open_message TEXT,
+    open_model TEXT,
+    said TEXT NOT NULL DEFAULT '',
+    thought TEXT NOT NULL DEFAULT ''
 );
 CREATE UNIQUE INDEX sessions_by_name ON sessions (name, owner) WHERE name IS NOT NULL;
 CREATE INDEX sessions_of_owner ON sessions (owner, active, id) WHERE archived IS NULL;
@@ -47,7 +54,8 @@ CREATE INDEX archived_of_owner ON sessions (owner, active, id) WHERE archived IS
 CREATE INDEX archived_of_all ON sessions (active, id) WHERE archived IS NOT NULL;
 
 -- The chain runs over digests, so that either form of a message can be verified without reading the other.
--- What is long stands last, and first what is read most: pages that only hold what follows it are not read.
+-- What is long stands last, and first what is read most: pages that only hold what follows it are not read. Messages and events
+-- stand in the order in which they came: those of many sessions share the pages that a commit writes.
 CREATE TABLE messages (
     session_id TEXT NOT NULL REFERENCES sessions (id),
     position BIGINT NOT NULL,
@@ -60,7 +68,7 @@ CREATE TABLE messages (
     ready BLOB NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (session_id, position)
-) WITHOUT ROWID;
+);
 
 CREATE TABLE compactions (
     session_id TEXT NOT NULL REFERENCES sessions (id),
@@ -78,7 +86,7 @@ CREATE TABLE events (
     message BIGINT,
     body BLOB,
     PRIMARY KEY (session_id, number)
-) WITHOUT ROWID;
+);
 
 CREATE TABLE runs (
     id TEXT PRIMARY KEY,
@@ -133,16 +141,6 @@ CREATE TABLE turns (
     message_id TEXT NOT NULL,
     reply TEXT,
     PRIMARY KEY (run_id, turn)
-) WITHOUT ROWID;
-
-CREATE TABLE open_messages (
-    session_id TEXT PRIMARY KEY REFERENCES sessions (id),
-    turn_id TEXT NOT NULL,
-    run_id TEXT NOT NULL,
-    message_id TEXT NOT NULL,
-    model TEXT NOT NULL,
-    said TEXT NOT NULL,
-    thought TEXT NOT NULL
 ) WITHOUT ROWID;
 
 -- Never more than there are calls under way.

@@ -1,6 +1,6 @@
 //! What an ending run leaves is made whole: what the model had said, calls without a result, prompts that waited.
 
-use domain::{Author, Block, Epoch, Event, Message, Role, RunId, RunState, ToolCallId, ToolResult, TurnId};
+use domain::{Author, Block, Epoch, Event, Message, Role, RunId, RunState, ToolCallId, ToolResult};
 
 use crate::batch::{binds, statement};
 use crate::head::{Head, composed};
@@ -117,10 +117,9 @@ fn keep_what_was_said(
     run: RunId,
     dialect: Option<&Dialect>,
 ) -> Result<(), StoreError> {
-    let Some((turn, open)) = head.open.take_if(|(_, open)| open.run == run) else {
+    let Some((_, open)) = head.open.take_if(|(_, open)| open.run == run) else {
         return Ok(());
     };
-    forget_open(work, head, turn);
     if open.text.is_empty() {
         return Ok(());
     }
@@ -135,14 +134,6 @@ fn keep_what_was_said(
         )
     };
     head.message(work, message, dialect)
-}
-
-/// The open message of a turn is no more.
-pub(crate) fn forget_open(work: &mut Work, head: &Head, turn: TurnId) {
-    work.batch.add(
-        "DELETE FROM open_messages WHERE session_id = $1 AND turn_id = $2",
-        binds![head.session, turn],
-    );
 }
 
 fn answer_open_calls(work: &mut Work, head: &mut Head, dialect: Option<&Dialect>) -> Result<(), StoreError> {

@@ -45,10 +45,10 @@ impl Store {
         after: EventNumber,
         limit: u32,
     ) -> Result<Tail, StoreError> {
-        let sql = "SELECT 0 AS number, s.events AS at, NULL AS message, NULL AS body, s.owner, o.message_id, o.run_id, \
-                   o.model, o.said, o.thought FROM sessions s LEFT JOIN open_messages o ON o.session_id = s.id \
+        let sql = "SELECT 0 AS number, s.events AS at, NULL AS message, NULL AS body, s.owner, s.open_message, s.open_run, \
+                   s.open_model, s.said, s.thought FROM sessions s \
                    WHERE s.id = $1 UNION ALL SELECT * FROM (SELECT e.number, e.at, e.message, COALESCE(e.body, m.body) AS body, \
-                   NULL AS owner, NULL AS message_id, NULL AS run_id, NULL AS model, NULL AS said, NULL AS thought \
+                   NULL AS owner, NULL AS open_message, NULL AS open_run, NULL AS open_model, NULL AS said, NULL AS thought \
                    FROM events e LEFT JOIN messages m ON m.session_id = e.session_id AND m.position = e.message \
                    WHERE e.session_id = $1 AND e.number > $2 ORDER BY e.number LIMIT $3) ORDER BY 1";
         let limit = i64::from(limit.min(Self::LONGEST_PAGE));
@@ -61,11 +61,11 @@ impl Store {
         }
         let events = rows.iter().map(numbered).collect::<Result<Vec<_>, _>>()?;
         let reached = events.last().map_or(after, |event| event.number);
-        let open = match header.id_or_none("message_id")? {
+        let open = match header.id_or_none("open_message")? {
             Some(message) if reached >= header.integer("at")? => Some(OpenMessage {
                 message,
-                run: header.id("run_id")?,
-                model: header.text("model")?,
+                run: header.id("open_run")?,
+                model: header.text("open_model")?,
                 text: header.text("said")?,
                 thinking: header.text("thought")?,
             }),
@@ -122,14 +122,14 @@ impl Store {
         asker.must_be_system("keep what a model has said so far")?;
         let (text, thinking) = (text.to_owned(), thinking.to_owned());
         self.write("keep what a model has said so far", move |work| {
-            let sql = "SELECT o.session_id FROM turns t JOIN runs r ON r.id = t.run_id \
-                           JOIN open_messages o ON o.session_id = r.session_id AND o.turn_id = t.id WHERE t.id = $1";
+            let sql = "SELECT s.id FROM turns t JOIN runs r ON r.id = t.run_id \
+                       JOIN sessions s ON s.id = r.session_id AND s.open_turn = t.id WHERE t.id = $1";
             let Some(row) = work.one(sql, binds![turn])? else {
                 return Ok(false);
             };
             work.batch.add(
-                "UPDATE open_messages SET said = $2, thought = $3 WHERE session_id = $1",
-                binds![row.text("session_id")?, text, thinking],
+                "UPDATE sessions SET said = $2, thought = $3 WHERE id = $1",
+                binds![row.text("id")?, text, thinking],
             );
             Ok(true)
         })

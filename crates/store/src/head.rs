@@ -11,15 +11,12 @@ use crate::stored;
 use crate::writer::Work;
 use crate::{Dialect, Hash, OpenMessage, StoreError, chain};
 
-/// What a job reads of a session before it writes to it.
+/// What a job reads of a session before it writes to it, `s` being the sessions.
 pub(crate) const HEAD: &str = "s.id AS session_id, s.owner AS owner, s.epoch AS session_epoch, s.messages, s.events, \
      s.hash, s.open_calls, s.archived, s.run_id AS last_run, \
      (SELECT COUNT(*) FROM waiting w WHERE w.session_id = s.id) AS waiting, \
      (SELECT COUNT(*) FROM runs x WHERE x.session_id = s.id AND x.ended IS NULL) AS open_runs, \
-     o.turn_id AS o_turn, o.run_id AS o_run, o.message_id AS o_message, o.model AS o_model, o.said, o.thought";
-
-/// Where [`HEAD`] comes from, `s` being the sessions.
-pub(crate) const OPEN: &str = "LEFT JOIN open_messages o ON o.session_id = s.id";
+     s.open_turn, s.open_run, s.open_message, s.open_model, s.said, s.thought";
 
 /// A session's head, and what a job adds to the session.
 pub(crate) struct Head {
@@ -36,6 +33,7 @@ pub(crate) struct Head {
     pub(crate) waiting: i64,
     /// Runs that have not ended.
     pub(crate) open_runs: i64,
+    /// The message that a model is writing, and the turn of it.
     pub(crate) open: Option<(TurnId, OpenMessage)>,
     pub(crate) archived: bool,
     written: Vec<NumberedEvent>,
@@ -68,14 +66,14 @@ impl Head {
 
     /// From a row with [`HEAD`].
     pub(crate) fn of(row: &Row) -> Result<Self, StoreError> {
-        let open = match row.id_or_none("o_turn")? {
+        let open = match row.id_or_none("open_turn")? {
             None => None,
             Some(turn) => Some((
                 turn,
                 OpenMessage {
-                    message: row.id("o_message")?,
-                    run: row.id("o_run")?,
-                    model: row.text("o_model")?,
+                    message: row.id("open_message")?,
+                    run: row.id("open_run")?,
+                    model: row.text("open_model")?,
                     text: row.text("said")?,
                     thinking: row.text("thought")?,
                 },
@@ -108,7 +106,7 @@ impl Head {
 
     /// Reads one by its session's id.
     pub(crate) fn read(work: &mut Work, session: SessionId) -> Result<Self, StoreError> {
-        let sql = statement!("SELECT {HEAD} FROM sessions s {OPEN} WHERE s.id = $1");
+        let sql = statement!("SELECT {HEAD} FROM sessions s WHERE s.id = $1");
         match work.one(sql, binds![session])? {
             Some(row) => Self::of(&row),
             None => Err(not_found(session)),
@@ -197,9 +195,17 @@ impl Head {
         } else {
             serde_json::to_string(&self.open_calls).map_err(|source| stored::corrupt("list of calls", source))?
         };
+        let (turn, run, message, model, said, thought) = match self.open {
+            None => (None, None, None, None, String::new(), String::new()),
+            Some((turn, open)) => {
+                let (run, message) = (Some(open.run), Some(open.message));
+                (Some(turn), run, message, Some(open.model), open.text, open.thinking)
+            }
+        };
         work.batch.add(
             "UPDATE sessions SET epoch = $2, messages = $3, events = $4, hash = $5, open_calls = $6, run_id = $7, \
-             spent = spent + $8, reserved = reserved + $9 WHERE id = $1",
+             spent = spent + $8, reserved = reserved + $9, open_turn = $10, open_run = $11, open_message = $12, \
+             open_model = $13, said = $14, thought = $15 WHERE id = $1",
             binds![
                 self.session,
                 self.epoch.0,
@@ -209,7 +215,13 @@ impl Head {
                 calls,
                 self.last_run,
                 self.spent.0,
-                self.reserved.0
+                self.reserved.0,
+                turn,
+                run,
+                message,
+                model,
+                said,
+                thought
             ],
         );
         if !self.written.is_empty() {

@@ -4,7 +4,7 @@ use domain::{Epoch, Event, Money, NumberedEvent, RunId, SessionId, TurnId, Usage
 
 use crate::batch::{binds, statement};
 use crate::caps::{DAYS, DEAREST, SUMS, Sums};
-use crate::head::{HEAD, Head, OPEN};
+use crate::head::{HEAD, Head};
 use crate::row::Row;
 use crate::writer::Work;
 use crate::{Asker, Caps, Spend, Store, StoreError, Tokens, ledger, runs};
@@ -83,7 +83,7 @@ impl Store {
         asker.must_be_system("settle a call")?;
         self.write("settle a call", move |work| {
                 let sql = statement!(
-                    "SELECT {RESERVATION}, {HEAD} FROM reservations v JOIN sessions s ON s.id = v.session_id {OPEN} WHERE v.id = $1"
+                    "SELECT {RESERVATION}, {HEAD} FROM reservations v JOIN sessions s ON s.id = v.session_id WHERE v.id = $1"
                 );
                 let row = work.one(sql, binds![id])?.ok_or_else(|| no_claim(id))?;
                 let mut head = Head::of(&row)?;

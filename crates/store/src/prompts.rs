@@ -6,7 +6,7 @@ use domain::{
 use serde_json::Value;
 
 use crate::batch::{binds, statement};
-use crate::head::{HEAD, Head, OPEN, not_found};
+use crate::head::{HEAD, Head, not_found};
 use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, End, Store, StoreError, chain, closing, narrowings, runs};
@@ -311,7 +311,7 @@ pub(crate) fn find_or_make(
         return Err(no_user());
     }
     if let Some(key) = key {
-        let sql = statement!("SELECT {HEAD} FROM sessions s {OPEN} WHERE s.owner = $1 AND s.name = $2");
+        let sql = statement!("SELECT {HEAD} FROM sessions s WHERE s.owner = $1 AND s.name = $2");
         if let Some(row) = work.one(sql, binds![owner, key.as_str()])? {
             return Ok((Head::of(&row)?, false));
         }

@@ -9,7 +9,7 @@ use domain::{Delivery, Epoch, Event, NumberedEvent, RunId, RunState, SessionId, 
 use serde_json::{Value, json};
 
 use crate::batch::{binds, statement};
-use crate::head::{HEAD, Head, OPEN};
+use crate::head::{HEAD, Head};
 use crate::row::Row;
 use crate::sessions::SESSION;
 use crate::stored;
@@ -232,7 +232,7 @@ pub(crate) fn read(work: &mut Work, asker: Asker, id: RunId) -> Result<(Run, Hea
     let sql = statement!(
         "SELECT {RUN}, {HEAD}, {SESSION}, (SELECT x.id FROM runs x WHERE x.session_id = r.session_id \
          AND x.ended IS NULL AND x.id <> r.id ORDER BY x.id LIMIT 1) AS next_run \
-         FROM runs r JOIN sessions s ON s.id = r.session_id {OPEN} WHERE r.id = $1"
+         FROM runs r JOIN sessions s ON s.id = r.session_id WHERE r.id = $1"
     );
     let row = work.one(sql, binds![id])?.ok_or_else(|| not_found(id))?;
     let head = Head::of(&row)?;

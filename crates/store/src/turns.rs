@@ -8,13 +8,13 @@ use serde_json::value::RawValue;
 
 use crate::batch::{binds, statement};
 use crate::caps::{DAYS, SUMS, Sums};
-use crate::head::{HEAD, Head, OPEN, composed};
+use crate::head::{HEAD, Head, composed};
 use crate::money::{Account, RESERVATION, Reservation, charge_left, no_claim};
 use crate::row::Row;
 use crate::runs::{RUN, not_found};
 use crate::stored;
 use crate::writer::Work;
-use crate::{Asker, Caps, Charge, Dialect, End, OverCap, Run, Store, StoreError, closing};
+use crate::{Asker, Caps, Charge, Dialect, End, OpenMessage, OverCap, Run, Store, StoreError, closing};
 
 /// A turn that is to begin.
 #[derive(Clone, Debug)]
@@ -191,7 +191,7 @@ fn reply_of(row: &Row) -> Result<Option<Box<RawValue>>, StoreError> {
 
 fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, StoreError> {
     let sql = statement!(
-        "SELECT {RUN}, {HEAD}, {TURN}, {SUMS} FROM runs r JOIN sessions s ON s.id = r.session_id {OPEN} {DAYS} \
+        "SELECT {RUN}, {HEAD}, {TURN}, {SUMS} FROM runs r JOIN sessions s ON s.id = r.session_id {DAYS} \
          LEFT JOIN turns t ON t.run_id = r.id AND t.turn = $3 WHERE r.id = $1"
     );
     let day = work.now.day();
@@ -257,12 +257,16 @@ fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, Stor
         &wanted.price_version,
         wanted.reserve,
     );
-    work.batch.add(
-        "INSERT INTO open_messages (session_id, turn_id, run_id, message_id, model, said, thought) \
-         VALUES ($1, $2, $3, $4, $5, '', '') ON CONFLICT (session_id) DO UPDATE SET turn_id = excluded.turn_id, \
-         run_id = excluded.run_id, message_id = excluded.message_id, model = excluded.model, said = '', thought = ''",
-        binds![head.session, id, run.id, wanted.opens, wanted.model],
-    );
+    head.open = Some((
+        id,
+        OpenMessage {
+            message: wanted.opens,
+            run: run.id,
+            model: wanted.model,
+            text: String::new(),
+            thinking: String::new(),
+        },
+    ));
     let opened = Event::MessageOpened {
         message: wanted.opens,
         run: run.id,
@@ -344,7 +348,7 @@ impl Claim {
             "SELECT {RUN}, {HEAD}, {TURN}, {RESERVATION}, \
              (SELECT COUNT(*) FROM waiting w WHERE w.session_id = s.id AND w.run_id = r.id) AS joining, \
              (SELECT x.id FROM runs x WHERE x.session_id = s.id AND x.ended IS NULL AND x.id <> r.id ORDER BY x.id LIMIT 1) AS next_run \
-             FROM turns t JOIN runs r ON r.id = t.run_id JOIN sessions s ON s.id = r.session_id {OPEN} \
+             FROM turns t JOIN runs r ON r.id = t.run_id JOIN sessions s ON s.id = r.session_id \
              JOIN reservations v ON v.id = t.id WHERE t.id = $1 AND t.state = 'claimed'"
         );
         let row = work.one(sql, binds![id])?.ok_or_else(|| no_claim(id))?;
@@ -387,9 +391,7 @@ impl Claim {
     fn stale(mut self, work: &mut Work, charges: &[Charge]) -> Result<Finished, StoreError> {
         self.reservation.settle(work, &mut self.head, charges)?;
         self.set(work, "failed", None);
-        if self.head.open.take_if(|(turn, _)| *turn == self.id).is_some() {
-            closing::forget_open(work, &self.head, self.id);
-        }
+        self.head.open.take_if(|(turn, _)| *turn == self.id);
         Ok(Finished {
             outcome: TurnOutcome::Stale,
             goes_on: false,
@@ -430,7 +432,6 @@ fn finish(work: &mut Work, wanted: FinishTurn) -> Result<Finished, StoreError> {
     claim.reservation.settle(work, &mut claim.head, &wanted.charges)?;
     claim.set(work, "done", Some(&wanted.reply));
     claim.head.open = None;
-    closing::forget_open(work, &claim.head, claim.id);
     let ends_well = wanted.end.as_ref().is_some_and(|end| end.state == RunState::Done);
     let goes_on = ends_well && claim.joining > 0;
     let end = wanted.end.filter(|_| !goes_on);
@@ -449,8 +450,8 @@ fn fail(work: &mut Work, id: TurnId, charges: &[Charge], end: Option<End>) -> Re
     }
     claim.reservation.settle(work, &mut claim.head, charges)?;
     claim.set(work, "failed", None);
-    if end.is_none() && claim.head.open.take_if(|(turn, _)| *turn == id).is_some() {
-        closing::forget_open(work, &claim.head, id);
+    if end.is_none() {
+        claim.head.open.take_if(|(turn, _)| *turn == id);
     }
     Ok(Finished {
         outcome: TurnOutcome::Stored,

@@ -57,9 +57,7 @@ pub(super) fn take(
     run.lease = Some(Lease { holder, until });
     head.event(work, told(&run, run.state))?;
     money::charge_left(work, &mut head, id)?;
-    if let Some((turn, _)) = head.open.take_if(|(_, open)| open.run == id) {
-        closing::forget_open(work, &head, turn);
-    }
+    head.open.take_if(|(_, open)| open.run == id);
     if head.open_calls.is_empty() {
         for message in closing::take_waiting(work, &mut head, Some(id))? {
             head.message(work, message, None)?;
