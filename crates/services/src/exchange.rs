@@ -17,7 +17,7 @@ use crate::refusal::{Refusal, is_used_up};
 use crate::request::Outgoing;
 use crate::retry::{delay, retry_after};
 use crate::select::Json;
-use crate::{Code, Failure};
+use crate::{Code, Failure, withhold};
 
 /// How many redirects of an upstream to itself are followed.
 const REDIRECTS: usize = 3;
@@ -112,7 +112,7 @@ impl Exchange<'_> {
                 media_type: media_type(&headers),
             });
         }
-        let body = incoming.whole().await?;
+        let mut body = incoming.whole().await?;
         if method.answer == Output::Json {
             let json = Json::check(&body).map_err(|error| {
                 Failure::new(
@@ -128,6 +128,17 @@ impl Exchange<'_> {
             if says_no(method, &self.plan.service.failure, json) {
                 return Err(self.refusal(status, &headers).failure(&body));
             }
+            body = withhold::from_json(body);
+        } else {
+            body = withhold::from_text(body).map_err(|name| {
+                Failure::new(
+                    Code::AnswerWithheld,
+                    format!(
+                        "{}: the answer holds a credential ({name}), which is not handed out",
+                        self.method.what
+                    ),
+                )
+            })?;
         }
         Ok(Received::Whole { body, headers })
     }

@@ -30,8 +30,6 @@ pub enum Code {
     InvalidArguments,
     /// The arguments have too many bytes.
     ArgumentsTooLarge,
-    /// A document that changes something, in a method that only reads.
-    MutationRefused,
     /// The service's or the session's rate is used up.
     RateLimited,
     /// Too many calls wait already.
@@ -60,6 +58,8 @@ pub enum Code {
     AnswerTooLarge,
     /// The answer is not what was declared.
     AnswerMalformed,
+    /// The answer holds a credential.
+    AnswerWithheld,
     /// The answer ended early.
     AnswerCut,
     /// It took too long.
@@ -75,7 +75,6 @@ impl Code {
             Self::UnknownMethod => "unknown_method",
             Self::InvalidArguments => "invalid_arguments",
             Self::ArgumentsTooLarge => "arguments_too_large",
-            Self::MutationRefused => "mutation_refused",
             Self::RateLimited => "rate_limited",
             Self::Busy => "busy",
             Self::CredentialMissing => "credential_missing",
@@ -90,6 +89,7 @@ impl Code {
             Self::UpstreamFailed => "upstream_failed",
             Self::AnswerTooLarge => "answer_too_large",
             Self::AnswerMalformed => "answer_malformed",
+            Self::AnswerWithheld => "answer_withheld",
             Self::AnswerCut => "answer_cut",
             Self::Timeout => "timeout",
         }
@@ -100,7 +100,7 @@ impl Code {
     pub const fn status(self) -> u16 {
         match self {
             Self::UnknownService | Self::UnknownMethod | Self::NotFound => 404,
-            Self::MutationRefused => 403,
+            Self::AnswerWithheld => 403,
             Self::InvalidArguments | Self::ArgumentsTooLarge | Self::Refused => 422,
             Self::RateLimited | Self::Busy | Self::UpstreamRateLimited => 429,
             Self::CredentialMissing

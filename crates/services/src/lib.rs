@@ -31,6 +31,7 @@ mod services;
 mod settings;
 mod types;
 mod urls;
+mod withhold;
 
 pub use answer::{Answer, Media};
 pub use client::{ClientError, Trust, TrustError};

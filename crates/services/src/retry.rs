@@ -20,7 +20,6 @@ pub(crate) fn delay(failures: u32, failure: &Failure, chance: f64) -> Option<Dur
         | Code::UnknownMethod
         | Code::InvalidArguments
         | Code::ArgumentsTooLarge
-        | Code::MutationRefused
         | Code::RateLimited
         | Code::Busy
         | Code::CredentialMissing
@@ -32,6 +31,7 @@ pub(crate) fn delay(failures: u32, failure: &Failure, chance: f64) -> Option<Dur
         | Code::Refused
         | Code::AnswerTooLarge
         | Code::AnswerMalformed
+        | Code::AnswerWithheld
         | Code::Timeout => false,
     };
     if !may_pass || failures > REPEATS {

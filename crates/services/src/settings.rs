@@ -60,10 +60,10 @@ impl fmt::Debug for Bound {
 }
 
 impl ServiceSettings {
-    /// Every reference that is named.
-    pub fn references(&self) -> impl Iterator<Item = &Reference> {
-        self.auth.values().filter_map(|bound| match bound {
-            Bound::Secret(reference) => Some(reference),
+    /// Every reference that is named, by the slot that is bound to it.
+    pub fn references(&self) -> impl Iterator<Item = (&str, &Reference)> {
+        self.auth.iter().filter_map(|(slot, bound)| match bound {
+            Bound::Secret(reference) => Some((slot.as_str(), reference)),
             Bound::Text(_) => None,
         })
     }

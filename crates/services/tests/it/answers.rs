@@ -268,3 +268,25 @@ async fn what_is_not_as_declared_is_said() {
     let failure = rig.fails("issues", json!({}), Code::AnswerMalformed).await;
     assert!(failure.message.contains("/data/issues/nodes"), "{failure}");
 }
+
+#[tokio::test]
+async fn threat_051_a_token_that_the_upstream_makes_is_not_handed_on() {
+    let upstream = Upstream::start(|seen, _| match seen.target.as_str() {
+        "/v1/log" => bytes(
+            "<Credentials><SecretAccessKey>wJalr</SecretAccessKey></Credentials>",
+            "text/xml",
+        ),
+        _ => ok(json!({"access_token": "ya29.made", "token_type": "bearer", "expires_in": 3600})),
+    })
+    .await;
+    let rig = Setting::new(&upstream.base(), METHODS).build();
+    let answer = rig.get("get", json!({})).await;
+    assert_eq!(
+        (answer["token_type"].as_str(), answer["expires_in"].as_u64()),
+        (Some("bearer"), Some(3600))
+    );
+    assert!(!answer.to_string().contains("ya29"), "{answer}");
+    let failure = rig.fails("text", json!({}), Code::AnswerWithheld).await;
+    assert_eq!(failure.status(), 403);
+    assert!(!failure.message.contains("wJalr"), "{failure}");
+}
