@@ -20,6 +20,7 @@ mod exchange;
 mod failure;
 mod gate;
 mod graphql;
+pub mod import;
 mod pages;
 mod plan;
 mod refusal;
