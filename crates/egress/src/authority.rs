@@ -2,8 +2,8 @@
 //!
 //! It is made at the first start, and its key never leaves the folder and this process. Every sandbox is told the
 //! certificates, never a key. A successor is made long before an authority ends, and trusted from then on by every sandbox
-//! that is claimed; it signs only when the old one is about to end. So at each moment whoever was claimed in the last
-//! [`OVERLAP`] trusts who signs, without anybody remembering what was told to whom.
+//! that is claimed; it signs only when the old one is about to end. So at each moment whoever was claimed in the last three
+//! months trusts who signs, without anybody remembering what was told to whom.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,13 +21,11 @@ mod leaves;
 pub(crate) use leaves::Leaves;
 
 /// How long an authority counts.
-pub(crate) const LIFE: SignedDuration = SignedDuration::from_hours(730 * 24);
+const LIFE: SignedDuration = SignedDuration::from_hours(730 * 24);
 /// How long before an authority's end its successor is made.
 const MADE: SignedDuration = SignedDuration::from_hours(120 * 24);
-/// How long before an authority's end its successor signs instead.
+/// How long before an authority's end its successor signs instead. In between, both are trusted and the old one signs.
 const SIGNS: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// Between these two, both are trusted and the old one signs.
-pub(crate) const OVERLAP: SignedDuration = SignedDuration::from_hours((120 - 30) * 24);
 /// Clocks of sandboxes may be behind by this.
 const BEFORE: SignedDuration = SignedDuration::from_hours(24);
 
