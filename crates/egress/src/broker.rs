@@ -170,7 +170,10 @@ impl Broker {
         };
         session.change();
         for connection in session.connections() {
-            if let Err(denied) = self.inner.judge(id, &session, &connection.destination, Some(connection.port)) {
+            if let Err(denied) = self
+                .inner
+                .judge(id, &session, &connection.destination, Some(connection.port))
+            {
                 tracing::debug!(session = %id, %denied, "an open connection is closed");
                 connection.close.cancel();
             }

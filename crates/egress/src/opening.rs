@@ -107,7 +107,10 @@ fn tls(acceptor: &mut Acceptor, mut news: &[u8], all: &[u8]) -> Option<Spoken> {
 
 /// Looks for `METHOD target`; nothing while it may still become that.
 fn http(bytes: &[u8]) -> Option<Spoken> {
-    let method = bytes.iter().take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-').count();
+    let method = bytes
+        .iter()
+        .take_while(|byte| byte.is_ascii_uppercase() || **byte == b'-')
+        .count();
     match bytes.get(method) {
         _ if method > METHOD => Some(Spoken::Other),
         // `SSH-2.0-…` and the like have no blank behind their first word.

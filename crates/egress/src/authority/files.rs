@@ -51,7 +51,11 @@ pub(super) fn read(folder: &Path) -> Result<Vec<Arc<Authority>>, AuthorityError>
 }
 
 fn read_one(path: &Path, created: Timestamp) -> Result<Authority, AuthorityError> {
-    let mode = fs::metadata(path).map_err(failed("look at", path))?.permissions().mode() & 0o777;
+    let mode = fs::metadata(path)
+        .map_err(failed("look at", path))?
+        .permissions()
+        .mode()
+        & 0o777;
     if mode & 0o077 != 0 {
         let path = path.to_owned();
         return Err(AuthorityError::Open { path, mode });

@@ -12,7 +12,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::{AuthorityError, Authorities, after, date};
+use super::{Authorities, AuthorityError, after, date};
 use crate::session::Bucket;
 use crate::{Code, Denied};
 
@@ -94,7 +94,11 @@ impl Leaves {
             )
         })?;
         if state.made.len() >= KEPT
-            && let Some(first) = state.made.iter().min_by_key(|(_, leaf)| leaf.ends).map(|(host, _)| host.clone())
+            && let Some(first) = state
+                .made
+                .iter()
+                .min_by_key(|(_, leaf)| leaf.ends)
+                .map(|(host, _)| host.clone())
         {
             state.made.remove(&first);
         }
@@ -140,7 +144,11 @@ fn parameters(host: &Destination, now: Timestamp, ends: Timestamp) -> Result<Cer
     let text = host.to_string();
     name.push(
         rcgen::DnType::CommonName,
-        if text.len() <= COMMON_NAME { text.as_str() } else { "Belljar egress" },
+        if text.len() <= COMMON_NAME {
+            text.as_str()
+        } else {
+            "Belljar egress"
+        },
     );
     parameters.distinguished_name = name;
     parameters.subject_alt_names = vec![match host {

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, timeout};
 
-use super::judge::{speaking, unspoken};
 use super::Admitted;
+use super::judge::{speaking, unspoken};
 use crate::intercept::{Decided, Stream};
 use crate::opening::{self, Spoken};
 use crate::prefixed::Prefixed;

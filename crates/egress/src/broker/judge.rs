@@ -119,7 +119,9 @@ impl Inner {
     /// How to be the host towards the session.
     pub(super) fn server(&self, decided: &Decided) -> Result<Arc<ServerConfig>, Denied> {
         let session = self.session(decided.session);
-        session.leaves.server(&decided.host, &self.authorities, Timestamp::now())
+        session
+            .leaves
+            .server(&decided.host, &self.authorities, Timestamp::now())
     }
 }
 

@@ -20,10 +20,16 @@ impl Inner {
         };
         let proxy = match &rule.proxy {
             Some(proxy) => Some(proxy.open(&*self.secrets).map_err(|unresolved| {
-                tracing::error!(rule = rule.name, error = with_causes(&unresolved), "a proxy's password is not there");
+                tracing::error!(
+                    rule = rule.name,
+                    error = with_causes(&unresolved),
+                    "a proxy's password is not there"
+                );
                 Denied::new(
                     Code::NoSecret,
-                    format!("{destination}:{port} is not reached: the password of the proxy that leads there is not there"),
+                    format!(
+                        "{destination}:{port} is not reached: the password of the proxy that leads there is not there"
+                    ),
                     "tell whoever runs this installation",
                 )
                 .by(&rule.name)
