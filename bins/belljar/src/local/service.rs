@@ -1,0 +1,228 @@
+//! `belljar service`: definitions of services are made, looked at and tried here, without a control plane.
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use cli::harmless;
+use dial::{Dialer, SystemResolver};
+use domain::SessionId;
+use lifecycle::Tasks;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use services::import::{Imported, Options, import};
+use services::{Call, Catalogue, Service, Services, Trust, contract};
+
+use crate::arguments::{ImportArguments, ServiceCommand};
+use crate::config::{Loaded, Settings};
+use crate::end::End;
+use crate::{owner, process, sources};
+
+/// Where definitions are, where nothing says otherwise.
+const FOLDER: &str = "services";
+
+/// Does what is asked.
+pub(crate) fn service(loaded: &Loaded, command: &ServiceCommand, json: bool) -> anyhow::Result<End> {
+    let settings = &loaded.settings;
+    match command {
+        ServiceCommand::List { folder } => list(&read(settings, folder.as_deref())?, settings, json),
+        ServiceCommand::Show { service, folder } => show(&read(settings, folder.as_deref())?, service, json),
+        ServiceCommand::Import(arguments) => take(settings, arguments, json),
+        ServiceCommand::Test { service, folder } => {
+            let catalogue = read(settings, folder.as_deref())?;
+            process::runtime()?.block_on(test(&catalogue, service.as_deref(), json))
+        }
+        ServiceCommand::Call { method, arguments, folder } => {
+            if let Some(owner) = owner::other_than_root(settings)? {
+                let mut words = vec!["service".into(), "call".into(), method.into(), arguments.into(), "--folder".into()];
+                words.push(std::path::absolute(place(settings, folder.as_deref()))?.into());
+                let error = owner::again(loaded, owner, &words, json).exec();
+                return Err(error).context("cannot go on as the owner of the control plane's folder");
+            }
+            process::close_to_others();
+            let catalogue = read(settings, folder.as_deref())?;
+            process::runtime()?.block_on(call(settings, &catalogue, method, arguments))
+        }
+    }
+}
+
+fn place(settings: &Settings, folder: Option<&Path>) -> PathBuf {
+    folder.or(settings.server.services.as_deref()).unwrap_or(Path::new(FOLDER)).to_owned()
+}
+
+/// The definitions; their mistakes are told, and the others can be used.
+fn read(settings: &Settings, folder: Option<&Path>) -> anyhow::Result<Read> {
+    let folder = place(settings, folder);
+    let (catalogue, mistakes) = Catalogue::load(&[&folder]);
+    for mistake in &mistakes {
+        eprintln!("{}", harmless(&mistake.to_string()));
+    }
+    if catalogue.services().next().is_none() && mistakes.is_empty() {
+        bail!("there is no service in {}: `belljar service import` makes one, --folder names another folder", folder.display());
+    }
+    Ok(Read { catalogue, has_mistakes: !mistakes.is_empty() })
+}
+
+/// The definitions that were read.
+struct Read {
+    catalogue: Catalogue,
+    has_mistakes: bool,
+}
+
+impl Read {
+    fn end(&self) -> End {
+        if self.has_mistakes { End::Found } else { End::Done }
+    }
+
+    fn service(&self, name: &str) -> anyhow::Result<&Service> {
+        match self.catalogue.service(name) {
+            Some(service) => Ok(service),
+            None => {
+                let known: Vec<&str> = self.catalogue.services().map(|service| service.name.as_str()).collect();
+                bail!("there is no service {name:?}: there are {}", known.join(", "))
+            }
+        }
+    }
+}
+
+fn list(read: &Read, settings: &Settings, json: bool) -> anyhow::Result<End> {
+    for service in read.catalogue.services() {
+        let bound = bound(service, settings);
+        if json {
+            println!("{}", json!({ "name": service.name, "summary": service.summary, "methods": service.methods.len(), "bound": bound }));
+        } else {
+            let unbound = if bound { "" } else { "  (its credential is not bound)" };
+            println!("{}: {} ({} methods){unbound}", service.name, harmless(&service.summary), service.methods.len());
+        }
+    }
+    Ok(read.end())
+}
+
+/// Whether one of its ways to authenticate has all it needs.
+fn bound(service: &Service, settings: &Settings) -> bool {
+    let slots = settings.services.get(&service.name).map(|service| &service.auth);
+    let has = |slot: &&str| slots.is_some_and(|slots| slots.contains_key(*slot));
+    service.auth.is_empty() || service.auth.iter().any(|auth| auth.required().iter().all(has))
+}
+
+fn show(read: &Read, name: &str, json: bool) -> anyhow::Result<End> {
+    let service = read.service(name)?;
+    let types = service.types(|_| true).unwrap_or_default();
+    let ways = service.auth.iter().map(|auth| json!({ "kind": auth.kind(), "slots": auth.required() }));
+    let ways: Vec<Value> = ways.collect();
+    if json {
+        println!("{}", json!({ "name": service.name, "summary": service.summary, "base_url": service.base_url, "auth": ways, "types": types }));
+        return Ok(read.end());
+    }
+    println!("// {}, at {}", service.folder.display(), harmless(&service.base_url));
+    for auth in &service.auth {
+        println!("// authenticates as {}, with {}", auth.kind(), auth.required().join(", "));
+    }
+    print!("{}", harmless(&types));
+    Ok(read.end())
+}
+
+fn take(settings: &Settings, arguments: &ImportArguments, json: bool) -> anyhow::Result<End> {
+    let text = std::fs::read_to_string(&arguments.description)
+        .with_context(|| format!("cannot read {}", arguments.description.display()))?;
+    let options = Options { name: arguments.name.clone(), only: arguments.only.clone(), base_url: arguments.base_url.clone() };
+    let imported = import(&text, &options)?;
+    let folder = imported.write(&place(settings, arguments.folder.as_deref()))?;
+    if json {
+        let left_out = imported.left_out.iter().map(|left| json!({ "what": left.what, "why": left.why }));
+        println!("{}", json!({ "name": imported.name, "folder": folder, "methods": imported.methods, "left_out": left_out.collect::<Vec<_>>() }));
+        return Ok(End::Done);
+    }
+    println!("{} has {} methods: {}", folder.display(), imported.methods.len(), imported.methods.join(", "));
+    for left in &imported.left_out {
+        println!("left out: {}: {}", harmless(&left.what), harmless(&left.why));
+    }
+    next(&imported);
+    Ok(End::Done)
+}
+
+/// What is left to do.
+fn next(imported: &Imported) {
+    if imported.slots.is_empty() {
+        return;
+    }
+    println!("\nIt needs a credential. In belljar.toml:\n\n[services.{}.auth]", imported.name);
+    for slot in &imported.slots {
+        println!("{slot} = \"store:{}-{}\"", imported.name.to_lowercase(), slot.replace('_', "-"));
+    }
+}
+
+async fn test(read: &Read, name: Option<&str>, json: bool) -> anyhow::Result<End> {
+    let services: Vec<&Service> = match name {
+        Some(name) => vec![read.service(name)?],
+        None => read.catalogue.services().map(AsRef::as_ref).collect(),
+    };
+    let mut wrong = read.has_mistakes;
+    for service in services {
+        for played in contract::play(service).await? {
+            wrong |= !played.wrong.is_empty();
+            if json {
+                println!("{}", json!({ "service": service.name, "method": played.method, "fixture": played.fixture, "wrong": played.wrong }));
+                continue;
+            }
+            let fixture = played.fixture.as_deref().map_or("has no fixture", |name| name);
+            let mark = if !played.wrong.is_empty() {
+                "✗"
+            } else if played.fixture.is_some() {
+                "✓"
+            } else {
+                "-"
+            };
+            println!("{mark} {}.{}: {}", service.name, played.method, harmless(fixture));
+            for wrong in &played.wrong {
+                println!("    {}", harmless(wrong));
+            }
+        }
+    }
+    Ok(if wrong { End::Found } else { End::Done })
+}
+
+async fn call(settings: &Settings, read: &Read, method: &str, arguments: &str) -> anyhow::Result<End> {
+    let Some((service, method)) = method.split_once('.') else {
+        bail!("{method:?} names no method: write SERVICE.METHOD, such as crm.listOwners");
+    };
+    let arguments: Box<RawValue> =
+        serde_json::from_str(arguments).with_context(|| format!("the arguments are no JSON: {arguments:?}"))?;
+    read.service(service)?;
+    let tasks = Tasks::new();
+    let secrets: Arc<dyn secret::Source> = sources::open(settings, sources::environment(settings), &tasks)?;
+    let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
+    let made = Services::new(&read.catalogue, &settings.services, secrets, dialer, Trust::machine(), tasks.clone())?;
+    let (services, problems) = made;
+    for problem in problems.iter().filter(|problem| problem.place.split('.').nth(1) == Some(service)) {
+        eprintln!("{}", harmless(&problem.to_string()));
+    }
+    let call = Call { session: SessionId::new(), service, method, arguments: &arguments, idempotency_key: None };
+    let end = match answer(&services, call).await {
+        Ok(()) => End::Done,
+        Err(failure) => {
+            eprintln!("{}", json!({ "error": failure }));
+            End::Found
+        }
+    };
+    tasks.shut_down(std::time::Duration::from_secs(2)).await;
+    Ok(end)
+}
+
+/// Prints what a call gives, while it comes.
+async fn answer(services: &Services, call: Call<'_>) -> Result<(), services::Failure> {
+    use std::io::Write;
+    let mut answer = services.call(call).await?;
+    let mut out = std::io::stdout();
+    while let Some(piece) = answer.piece().await? {
+        // Who reads no further wants no more.
+        if out.write_all(&piece).is_err() {
+            return Ok(());
+        }
+    }
+    if *answer.media() == services::Media::Json {
+        println!();
+    }
+    Ok(())
+}
