@@ -9,8 +9,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use causes::with_causes;
 use dial::{Allow, DialError, Dialer};
-use http::StatusCode;
-use http::header::DATE;
+use http::header::{CONTENT_LENGTH, DATE};
+use http::{HeaderValue, Method, StatusCode};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::Policy;
 use rustls::pki_types::CertificateDer;
@@ -33,7 +33,13 @@ const SMALL: usize = 64 << 10;
 
 /// Which certificate authorities vouch for upstreams.
 #[derive(Clone, Debug)]
-pub struct Trust(RootCertStore);
+pub struct Trust(Roots);
+
+#[derive(Clone, Debug)]
+enum Roots {
+    Machine,
+    Only(RootCertStore),
+}
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -58,17 +64,10 @@ pub enum TrustError {
 }
 
 impl Trust {
-    /// The authorities that this machine trusts.
+    /// The authorities that this machine trusts. They are read when there is a service that needs them.
     #[must_use]
-    pub fn machine() -> Self {
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if roots.is_empty() {
-            tracing::warn!(
-                "this machine trusts no certificate authority, so no service can be reached over https: install the package ca-certificates"
-            );
-        }
-        Self(roots)
+    pub const fn machine() -> Self {
+        Self(Roots::Machine)
     }
 
     /// These authorities, in PEM form, and no others.
@@ -79,19 +78,34 @@ impl Trust {
                 .add(certificate.map_err(TrustError::Pem)?)
                 .map_err(TrustError::Certificate)?;
         }
-        Ok(Self(roots))
+        Ok(Self(Roots::Only(roots)))
     }
 
     /// The TLS settings that follow from it.
     pub(crate) fn tls(self) -> Result<ClientConfig, ClientError> {
+        let roots = match self.0 {
+            Roots::Only(roots) => roots,
+            Roots::Machine => machine(),
+        };
         let mut tls = ClientConfig::builder_with_provider(rustls::crypto::ring::default_provider().into())
             .with_safe_default_protocol_versions()
             .map_err(ClientError::Tls)?
-            .with_root_certificates(self.0)
+            .with_root_certificates(roots)
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(tls)
     }
+}
+
+fn machine() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        tracing::warn!(
+            "this machine trusts no certificate authority, so no service can be reached over https: install the package ca-certificates"
+        );
+    }
+    roots
 }
 
 /// A client of one service. No redirect is followed, no proxy is taken from the environment, and connections go only where
@@ -146,6 +160,9 @@ impl Client {
         *sent.headers_mut() = request.headers;
         if !request.body.is_empty() {
             *sent.body_mut() = Some(request.body.into());
+        } else if !matches!(*sent.method(), Method::GET | Method::DELETE) {
+            // Some servers insist on being told that there is nothing.
+            sent.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         }
         match tokio::time::timeout_at(deadline, self.http.execute(sent)).await {
             Ok(answer) => answer.map_err(|error| self.failure(&host, &error)),

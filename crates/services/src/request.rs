@@ -15,8 +15,8 @@ use crate::plan::{MethodPlan, Plan};
 
 pub(crate) use query::{encode, write};
 
-/// A request as it is made, but for the credential.
-#[derive(Clone, Debug)]
+/// A request as it is made, with or without the credential; so it never prints.
+#[derive(Clone)]
 pub(crate) struct Outgoing {
     pub(crate) verb: http::Method,
     pub(crate) url: Url,

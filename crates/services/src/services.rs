@@ -56,11 +56,6 @@ impl Services {
         trust: Trust,
         tasks: Tasks,
     ) -> Result<(Self, Vec<Problem>), ClientError> {
-        let shared = Shared {
-            secrets,
-            dialer,
-            tls: trust.tls()?,
-        };
         let mut problems = Vec::new();
         for name in settings.keys().filter(|name| catalogue.service(name).is_none()) {
             problems.push(Problem {
@@ -69,8 +64,17 @@ impl Services {
                 remedy: "`belljar service list` shows those that there are".to_owned(),
             });
         }
-        let unsaid = ServiceSettings::default();
         let mut plans = HashMap::new();
+        if catalogue.services().next().is_none() {
+            let plans = Arc::new(plans);
+            return Ok((Self { plans, tasks }, problems));
+        }
+        let shared = Shared {
+            secrets,
+            dialer,
+            tls: trust.tls()?,
+        };
+        let unsaid = ServiceSettings::default();
         for service in catalogue.services() {
             let settings = settings.get(&service.name).unwrap_or(&unsaid);
             match Plan::new(service, settings, &shared) {

@@ -288,6 +288,7 @@ async fn what_an_upstream_refuses_is_told_in_its_own_words() {
         ("404", Code::NotFound, 404, "no such contact"),
         ("400", Code::Refused, 422, "(400, INVALID): bad id"),
         ("401", Code::CredentialRefused, 502, "bad token"),
+        ("403", Code::UpstreamRateLimited, 429, "API rate limit exceeded"),
         ("418", Code::Refused, 422, "(418)"),
     ] {
         let failure = rig.fails("get", json!({"id": id}), code).await;
@@ -295,4 +296,43 @@ async fn what_an_upstream_refuses_is_told_in_its_own_words() {
         assert!(failure.message.contains(words), "{failure}");
         assert!(failure.remedy.is_some());
     }
+}
+
+#[tokio::test]
+async fn a_form_nests_as_its_service_wants_it() {
+    let upstream = Upstream::start(|_, _| ok(json!({"list": []}))).await;
+    let methods = r#"
+lists = "indices"
+[methods.find]
+summary = "Find"
+access = "read"
+request = "POST /search"
+form = "{*}"
+arguments.properties.expand = { type = "array", items = { type = "string" } }
+arguments.properties.created.type = "object"
+[methods.find.pages]
+items = "/list"
+cursor = "body:page"
+first_page = 1
+"#;
+    let rig = Setting::with_auth(&upstream.base(), "", &[], methods).build();
+    let arguments = json!({"expand": ["a.b", "c&d"], "created": {"gte": 5}, "cursor": "3"});
+    let page = rig.get("find", arguments).await;
+    assert_eq!(page, json!({"items": [], "next": null}));
+    let seen = upstream.one();
+    assert_eq!(seen.header("content-type"), "application/x-www-form-urlencoded");
+    let mut fields: Vec<(String, String)> = url::form_urlencoded::parse(seen.body.as_bytes()).into_owned().collect();
+    fields.sort();
+    let expected = [
+        ("created[gte]", "5"),
+        ("expand[0]", "a.b"),
+        ("expand[1]", "c&d"),
+        ("page", "3"),
+    ];
+    assert_eq!(
+        fields,
+        expected.map(|(name, value)| (name.to_owned(), value.to_owned()))
+    );
+    rig.fails("find", json!({"cursor": "x"}), Code::InvalidArguments).await;
+    rig.fails("find", json!({"cursor": "-1"}), Code::InvalidArguments).await;
 }

@@ -258,6 +258,7 @@ async fn a_github_app_proves_itself_and_keeps_its_token_until_shortly_before_its
                 return ok(json!({"echo": bearer}));
             }
             assert_eq!(seen.header("accept"), "application/vnd.github+json");
+            assert_eq!((seen.verb.as_str(), seen.header("content-length")), ("POST", "0"));
             let claims = claims(bearer);
             assert_eq!(claims["iss"], "Iv1.abc");
             let (issued, ends) = (claims["iat"].as_i64().unwrap(), claims["exp"].as_i64().unwrap());
