@@ -18,6 +18,9 @@ pub enum ClientCommand {
         /// The model to ask.
         #[arg(long)]
         model: Option<String>,
+        /// Narrow the session by the scope in this JSON file.
+        #[arg(long, value_name = "FILE")]
+        scope: Option<PathBuf>,
     },
     /// List sessions, the newest first.
     Sessions(ListArguments),
@@ -70,6 +73,9 @@ pub enum ClientCommand {
         #[arg(long)]
         session: Option<String>,
     },
+    /// Ask who may do what.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Look after users.
     #[command(subcommand)]
     User(UserCommand),
@@ -89,6 +95,9 @@ pub struct RunArguments {
     /// The model to ask.
     #[arg(long)]
     pub model: Option<String>,
+    /// Narrow the session by the scope in this JSON file: services, tools, skills, egress, models, limits.
+    #[arg(long, value_name = "FILE")]
+    pub scope: Option<PathBuf>,
     /// Copy this file into the workspace first; may be repeated.
     #[arg(long, value_name = "FILE")]
     pub file: Vec<PathBuf>,
@@ -174,6 +183,29 @@ pub enum SandboxCommand {
         /// The sandbox's id.
         sandbox: domain::SandboxId,
     },
+}
+
+/// What can be asked of policies.
+#[derive(Clone, Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Say whether something may be done, what each layer says to it, and which of them decides.
+    Explain(ExplainArguments),
+}
+
+/// What is to be explained.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArguments {
+    /// `service.method`, `tool:NAME`, `skill:NAME`, `model:NAME` or `egress:HOST:PORT`.
+    pub question: String,
+    /// The name of whose request it is; yours where left out.
+    #[arg(long)]
+    pub user: Option<String>,
+    /// The door by which it comes: api, cli, slack, webhook or schedule.
+    #[arg(long, default_value = "cli")]
+    pub door: String,
+    /// The session for which it is: its id or name.
+    #[arg(long)]
+    pub session: Option<String>,
 }
 
 /// What can be done about users.

@@ -2,6 +2,7 @@
 
 mod files;
 mod lists;
+mod policy;
 mod run;
 
 use std::io::Write;
@@ -12,7 +13,7 @@ use domain::SessionId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::arguments::{ClientCommand, SandboxCommand, UserCommand};
+use crate::arguments::{ClientCommand, PolicyCommand, SandboxCommand, UserCommand};
 use crate::render::{Paper, Render};
 use crate::terminal::harmless;
 use crate::watch::Watch;
@@ -25,8 +26,8 @@ use crate::{Client, ClientError, Outcome};
 pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Result<Outcome, ClientError> {
     match command {
         ClientCommand::Run(arguments) => return run::run(client, arguments, json).await,
-        ClientCommand::Chat { session, model } => {
-            return run::chat(client, session.as_deref(), model.as_deref(), json).await;
+        ClientCommand::Chat { session, model, scope } => {
+            return run::chat(client, session.as_deref(), model.as_deref(), scope.as_deref(), json).await;
         }
         ClientCommand::Sessions(arguments) => lists::sessions(client, &arguments, json).await?,
         ClientCommand::Show { session } => {
@@ -69,6 +70,9 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
         }
         ClientCommand::Audit { limit } => lists::audit(client, limit, json).await?,
         ClientCommand::Usage { session } => lists::usage(client, session.as_deref(), json).await?,
+        ClientCommand::Policy(PolicyCommand::Explain(arguments)) => {
+            return policy::explain(client, &arguments, json).await;
+        }
         ClientCommand::User(UserCommand::List) => lists::users(client, json).await?,
         ClientCommand::User(UserCommand::Add { name, admin }) => {
             let answer: Value = client.post("/users", &json!({ "name": name, "admin": admin })).await?;

@@ -186,6 +186,19 @@ impl Render {
                 Some(reason) => self.note("33", &format!("sandbox {state}: {}", one_line(reason, 200)))?,
                 None => self.pass(&format!("sandbox {state}"))?,
             },
+            Event::ServiceCalled {
+                service,
+                method,
+                status,
+                code,
+                ..
+            } => {
+                let called = format!("{}.{}", one_line(service, 60), one_line(method, 60));
+                match code {
+                    Some(code) => self.note("33", &format!("  ✗ {called}: {} ({status})", one_line(code, 60)))?,
+                    None => self.pass(&called)?,
+                }
+            }
             Event::EgressDenied { host, port, reason, .. } => {
                 let line = format!(
                     "  ✗ no way out to {}:{port}: {}",

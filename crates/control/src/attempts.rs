@@ -1,5 +1,4 @@
-//! What wants out of a sandbox. At present nothing may; each attempt is told, audited and shown, but no sandbox can fill
-//! the books with them.
+//! Attempts that are refused: each is told, audited and shown, but no sandbox can fill the books with them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -71,31 +70,31 @@ struct Window {
 }
 
 impl Attempts {
-    /// Takes note of an attempt.
-    pub(crate) fn note(&self, session: SessionId, target: &Target) -> Noted {
+    /// Whether an attempt is the first at its target within a minute, and not one of too many.
+    pub(crate) fn is_news(&self, session: SessionId, target: &Target) -> bool {
+        self.window(session, |window| {
+            window.targets.len() < DISTINCT && window.targets.insert(target.clone())
+        })
+    }
+
+    /// Takes note of an attempt that is to be answered; true: at once.
+    pub(crate) fn is_prompt(&self, session: SessionId) -> bool {
+        self.window(session, |window| {
+            window.attempts = window.attempts.saturating_add(1);
+            window.attempts <= PROMPT
+        })
+    }
+
+    fn window<T>(&self, session: SessionId, with: impl FnOnce(&mut Window) -> T) -> T {
         let now = Instant::now();
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.retain(|_, window| now.duration_since(window.since) < WINDOW);
-        let window = sessions.entry(session).or_insert_with(|| Window {
+        with(sessions.entry(session).or_insert_with(|| Window {
             since: now,
             attempts: 0,
             targets: HashSet::new(),
-        });
-        window.attempts = window.attempts.saturating_add(1);
-        Noted {
-            is_news: window.targets.len() < DISTINCT && window.targets.insert(target.clone()),
-            is_prompt: window.attempts <= PROMPT,
-        }
+        }))
     }
-}
-
-/// What an attempt is among the others of its session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Noted {
-    /// It is the first at its target within a minute, and not one of too many.
-    pub(crate) is_news: bool,
-    /// It is answered at once.
-    pub(crate) is_prompt: bool,
 }
 
 #[cfg(test)]
@@ -109,17 +108,14 @@ mod tests {
         let attempts = Attempts::default();
         let (chatty, quiet) = (SessionId::new(), SessionId::new());
         let target = |number: u16| Target::new("a.example", number, "tcp");
-        let noted: Vec<Noted> = (0..2_000).map(|port| attempts.note(chatty, &target(port))).collect();
-        assert_eq!(noted.iter().filter(|noted| noted.is_news).count(), DISTINCT);
-        assert_eq!(noted.iter().filter(|noted| noted.is_prompt).count(), PROMPT as usize);
-        let first = Noted {
-            is_news: true,
-            is_prompt: true,
-        };
-        assert_eq!(attempts.note(quiet, &target(1)), first);
-        assert!(!attempts.note(quiet, &target(1)).is_news);
+        let news = (0..2_000).filter(|port| attempts.is_news(chatty, &target(*port)));
+        assert_eq!(news.count(), DISTINCT);
+        let prompt = (0..2_000).filter(|_| attempts.is_prompt(chatty));
+        assert_eq!(prompt.count(), PROMPT as usize);
+        assert!(attempts.is_news(quiet, &target(1)) && attempts.is_prompt(quiet));
+        assert!(!attempts.is_news(quiet, &target(1)));
         advance(WINDOW).await;
-        assert_eq!(attempts.note(chatty, &target(1)), first);
+        assert!(attempts.is_news(chatty, &target(1)) && attempts.is_prompt(chatty));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::Control;
 use crate::history::Line;
 use crate::live::{Active, Live};
 use crate::money;
-use crate::turns::{capped, head};
+use crate::turns::head;
 
 /// The most that a summary may say.
 const SUMMARY_TOKENS: u64 = 4_096;
@@ -61,7 +61,7 @@ impl Control {
     pub(crate) async fn compact(&self, live: &Live, active: &Active, cut: &Stop, model: &Arc<Model>) -> Compacted {
         let output = SUMMARY_TOKENS.min(model.max_output);
         let choice = ToolChoice::None;
-        let head = head(&self.0.config, model, &choice, output);
+        let head = head(&active.offer, model, &choice, output);
         let (older, through, bound, likely) = {
             let mut writing = live.writing.lock().await;
             let history = match self.history(live, &mut writing, model).await {
@@ -83,7 +83,7 @@ impl Control {
             )
         };
         let reserve = match &model.price {
-            Some(price) if capped(&self.0.config) => money::worst(price, bound, output),
+            Some(price) if active.offer.is_capped() => money::worst(price, bound, output),
             _ => Money::ZERO,
         };
         let version = money::version(model.price.as_ref());
@@ -97,7 +97,7 @@ impl Control {
                 &model.name,
                 &version,
                 reserve,
-                self.0.config.caps,
+                active.offer.caps,
             )
             .await;
         let reserved = match reserved {
@@ -117,7 +117,7 @@ impl Control {
             charges.push(money::lost(
                 model,
                 likely,
-                capped(&self.0.config).then_some(reserve),
+                active.offer.is_capped().then_some(reserve),
                 &charges,
             ));
         }

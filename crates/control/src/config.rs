@@ -1,10 +1,13 @@
 //! What an operator decides.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{Placement, RunLimits, ToolDefinition};
+use policy::Policies;
 use sandbox::{ImageDigest, Limits};
+use skills::Skill;
 use store::Caps;
 
 /// Checked settings; the program that reads them says what a key is called.
@@ -18,10 +21,14 @@ pub struct Config {
     pub limits: RunLimits,
     /// What may be spent; days are UTC days. What is left out is not capped.
     pub caps: Caps,
-    /// The system prompt, whole.
-    pub system: String,
-    /// The tools, in the order in which the model is told of them.
+    /// The system prompt, whole; where it is left out, each run has one of what it may use.
+    pub system: Option<String>,
+    /// Every tool, in the order in which the model is told of those that its run may use.
     pub tools: Vec<ToolDefinition>,
+    /// Every skill of the image.
+    pub skills: Arc<[Skill]>,
+    /// Who may do what.
+    pub policies: Policies,
     /// What sandboxes are made of.
     pub image: ImageDigest,
     /// What a sandbox may take.
@@ -59,8 +66,10 @@ impl Config {
             placement: Placement::default(),
             limits: RunLimits::default(),
             caps: Caps::default(),
-            system: String::new(),
+            system: None,
             tools: Vec::new(),
+            skills: Arc::new([]),
+            policies: Policies::default(),
             image,
             sandbox: Limits::default(),
             environment: BTreeMap::new(),

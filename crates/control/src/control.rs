@@ -2,17 +2,28 @@
 
 use std::sync::Arc;
 
+use egress::Broker;
 use lifecycle::Tasks;
 use providers::Providers;
 use sandbox::SandboxProvider;
 use store::Store;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::attempts::Attempts;
 use crate::dispatch::Dispatch;
-use crate::egress::Attempts;
 use crate::housing::Housing;
 use crate::live::Lives;
-use crate::{Config, ControlError};
+use crate::way_out::{self, MakeBroker};
+use crate::{Callable, Config, ControlError};
+
+/// What lies outside, and is reached through the control plane only.
+#[derive(Default)]
+pub struct Outside {
+    /// The services, where there are any.
+    pub services: Option<Callable>,
+    /// Makes the broker through which connections leave; none leaves where there is no broker.
+    pub egress: Option<Box<MakeBroker>>,
+}
 
 /// The control plane. Clones are the same one.
 #[derive(Clone)]
@@ -23,8 +34,10 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) store: Store,
     pub(crate) providers: Providers,
+    pub(crate) services: Option<Callable>,
+    pub(crate) broker: Option<Broker>,
     pub(crate) housing: Housing,
-    pub(crate) lives: Lives,
+    pub(crate) lives: Arc<Lives>,
     pub(crate) attempts: Attempts,
     pub(crate) dispatch: Dispatch,
     /// Told when reserved money came free.
@@ -51,13 +64,23 @@ impl Control {
         store: Store,
         providers: Providers,
         sandboxes: Arc<dyn SandboxProvider>,
+        outside: Outside,
         tasks: Tasks,
     ) -> Result<Self, ControlError> {
         providers
             .model(&config.model)
             .map_err(|error| ControlError::Invalid(error.to_string()))?;
+        let lives = Arc::new(Lives::default());
+        let (broker, told) = match outside.egress {
+            Some(make) => {
+                let made = way_out::make(make, &lives, &tasks);
+                let (broker, told) = made.map_err(|error| ControlError::internal("make its egress broker", error))?;
+                (Some(broker), Some(told))
+            }
+            None => (None, None),
+        };
         let control = Self(Arc::new(Inner {
-            lives: Lives::default(),
+            lives,
             attempts: Attempts::default(),
             dispatch: Dispatch::new(config.parallel_runs),
             freed: Notify::new(),
@@ -66,8 +89,17 @@ impl Control {
             config,
             store,
             providers,
+            services: outside.services,
+            broker,
             tasks,
         }));
+        if let Some(told) = told {
+            let writer = control.clone();
+            control
+                .0
+                .tasks
+                .spawn_until_stopped(async move { writer.write_records(told).await });
+        }
         control.begin_housekeeping().await;
         control.begin_dispatch().await?;
         Ok(control)

@@ -1,6 +1,6 @@
 //! One run from its taking to its end: a sandbox, the loop, and what happens when either is lost.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use crate::dispatch::HOLDER;
 use crate::housing::HousingError;
 use crate::live::{Active, Live, lock};
 use crate::prompts::Settings;
+use crate::rights::settled;
 use crate::{Control, ControlError};
 
 mod here;
@@ -96,21 +97,31 @@ impl Control {
                 return Ok(None);
             }
         };
+        let layers = self.layers_for(live, settings.door).await?;
+        let allowed = settled(layers.model(&model.name));
+        if !allowed.is_allowed() {
+            let end = End::failed("model_denied", allowed.reason);
+            let ended = self.0.store.end_run(Asker::System, run.id, run.epoch, end).await?;
+            live.note(&mut writing, ended.events);
+            return Ok(None);
+        }
+        let offer = self.offer(layers);
         let mut done = run.turn;
-        let mut calls = HashSet::new();
+        let mut calls = HashMap::new();
         if let Some(last) = last_turn
             && let Some(reply) = last.reply
         {
             done = done.max(last.turn);
             if let Ok(reply) = serde_json::from_str::<protocol::TurnReply>(reply.get()) {
-                calls = reply.calls.into_iter().map(|call| call.id).collect();
+                calls = crate::live::calls(&reply);
             }
         }
         let active = Arc::new(Active {
             run: run.id,
             epoch: run.epoch,
             model,
-            limits: self.0.config.limits,
+            limits: offer.limits,
+            offer,
             started: run.started.unwrap_or_else(Timestamp::now),
             taken: run.attempts,
             done: AtomicU32::new(done),
@@ -205,9 +216,9 @@ impl Control {
             run: active.run,
             epoch: active.epoch,
             turn: active.next_turn(),
-            tools: self.0.config.tools.iter().map(|tool| tool.name.clone()).collect(),
+            tools: active.offer.tools.iter().map(|tool| tool.name.clone()).collect(),
             limits: active.limits,
-            grants: protocol::Grants::default(),
+            grants: active.offer.grants.clone(),
         }
     }
 

@@ -329,7 +329,7 @@ impl Control {
             .map_err(HousingError::Store)?;
         let outfit = Outfit {
             environment: self.0.config.environment.clone(),
-            authorities: String::new(),
+            authorities: self.authorities(),
         };
         linked
             .claim(live.session, &token.secret, outfit)
@@ -342,6 +342,9 @@ impl Control {
         live.seat.taken.store(false, Ordering::SeqCst);
         lock(&self.0.housing.by_sandbox).remove(&housed.id);
         housed.linked.close();
+        if let Some(broker) = &self.0.broker {
+            broker.forget(live.session);
+        }
         if let Err(error) = self.revoke_tokens(live.session, "its sandbox was removed").await {
             tracing::warn!(session = %live.session, error = with_causes(&error), "could not revoke the tokens of a sandbox that is gone");
         }

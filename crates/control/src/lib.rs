@@ -11,31 +11,40 @@
 //! watch                          events and deltas for those who look on
 //! dispatch, drive                which run is next, and one run from its taking to its end
 //! housing                        one sandbox per session: made, woken, frozen, removed, replaced
-//! link, egress                   what comes out of sandboxes
+//! rights, offer                  what a session may do, and what a run is given of it
+//! link, calls, way_out, attempts what comes out of sandboxes
 //! turns, history, compaction     one call of a model
 //! money                          what it may cost, and what it did
 //! ```
 
 mod api;
+mod attempts;
+mod calls;
 mod compaction;
 mod config;
 mod control;
 mod dispatch;
 mod drive;
-mod egress;
 mod error;
 mod history;
 mod housing;
 mod link;
 mod live;
 mod money;
+mod offer;
 mod prompts;
+mod rights;
 mod turns;
 mod watch;
+mod way_out;
 
+pub use ::link::server::ServiceAnswer;
 pub use api::{FileStream, Health, SandboxEntry};
+pub use calls::Callable;
 pub use config::Config;
-pub use control::Control;
+pub use control::{Control, Outside};
 pub use error::ControlError;
 pub use prompts::NewPrompt;
+pub use protocol::{ServiceFailure, ServiceRequest};
 pub use watch::{ParsePositionError, Position, Watched};
+pub use way_out::MakeBroker;

@@ -3,16 +3,12 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use causes::with_causes;
 use domain::{Placement, SandboxId};
-use link::server::{Connection, LinkHandler};
-use protocol::{Refusal, RefusalCode, ToControl, TurnReply, TurnRequest};
+use link::server::{Carrier, LinkHandler, ServiceAnswer};
+use protocol::{Refusal, RefusalCode, ServiceFailure, ServiceRequest, ToControl, TurnReply, TurnRequest};
 use secret::Secret;
-use serde_json::json;
-use store::{Asker, AuditEntry};
 
 use crate::Control;
-use crate::egress::{self, Target};
 use crate::housing::Shown;
 use crate::live::{Live, lock};
 
@@ -44,12 +40,24 @@ impl LinkHandler for Control {
         token: &Secret,
         host: &str,
         port: u16,
-    ) -> Result<Box<dyn Connection>, Refusal> {
-        Err(self.deny(sandbox, token, Target::new(host, port, "tcp")).await)
+    ) -> Result<Box<dyn Carrier>, Refusal> {
+        let live = self.authorized(sandbox, token).await?;
+        self.carry(&live, host, port).await
     }
 
     async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
-        Err(self.deny(sandbox, token, Target::new(name, 53, "dns")).await)
+        let live = self.authorized(sandbox, token).await?;
+        self.name(&live, name).await
+    }
+
+    async fn service(
+        &self,
+        sandbox: SandboxId,
+        token: &Secret,
+        request: ServiceRequest,
+    ) -> Result<ServiceAnswer, ServiceFailure> {
+        let live = self.authorized(sandbox, token).await?;
+        self.call_service(&live, request).await
     }
 
     async fn event(&self, sandbox: SandboxId, event: ToControl) {
@@ -67,7 +75,9 @@ impl LinkHandler for Control {
                 }
             }
             ToControl::Progress { call, text } => {
-                let known = live.active().is_some_and(|active| lock(&active.calls).contains(&call));
+                let known = live
+                    .active()
+                    .is_some_and(|active| lock(&active.calls).contains_key(&call));
                 if known {
                     live.feed.progress(call, beginning(&text, PIECE));
                 }
@@ -94,37 +104,5 @@ impl Control {
             RefusalCode::Unauthorized,
             "the token is not this sandbox's, or no longer good",
         ))
-    }
-
-    async fn deny(&self, sandbox: SandboxId, token: &Secret, target: Target) -> Refusal {
-        let live = match self.authorized(sandbox, token).await {
-            Ok(live) => live,
-            Err(refusal) => return refusal,
-        };
-        let noted = self.0.attempts.note(live.session, &target);
-        if noted.is_news {
-            self.tell_denied(&live, &target).await;
-        }
-        if !noted.is_prompt {
-            tokio::time::sleep(egress::WAITS).await;
-        }
-        Refusal::new(RefusalCode::Denied, target.refusal())
-    }
-
-    async fn tell_denied(&self, live: &Live, target: &Target) {
-        let entry = AuditEntry {
-            action: "egress.denied".to_owned(),
-            subject: format!("session:{}", live.session),
-            detail: json!({
-                "host": target.host,
-                "port": target.port,
-                "protocol": target.protocol,
-                "rule": "no_egress",
-            }),
-        };
-        if let Err(error) = self.0.store.audit(Asker::Session(live.session), vec![entry]).await {
-            tracing::error!(session = %live.session, error = with_causes(&error), "could not audit a refused connection");
-        }
-        self.record(live, vec![target.event()]).await;
     }
 }

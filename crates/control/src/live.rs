@@ -1,17 +1,20 @@
 //! What is known of a session while something happens in it. All of it can be had from the store again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use domain::{Epoch, Event, NumberedEvent, RunId, RunLimits, SessionId, Timestamp, ToolCallId, UserId};
 use lifecycle::Stop;
+use protocol::TurnReply;
 use providers::Model;
 use store::Asker;
 use tokio::sync::watch;
 
 use crate::history::Cached;
 use crate::housing::Seat;
+use crate::offer::Offer;
+use crate::rights::Rights;
 use crate::turns::Speaking;
 use crate::watch::Feed;
 use crate::{Control, ControlError};
@@ -32,6 +35,7 @@ pub(crate) struct Live {
     pub(crate) turns: Arc<tokio::sync::Mutex<()>>,
     /// Held by the run under way.
     pub(crate) driving: tokio::sync::Mutex<()>,
+    pub(crate) rights: Mutex<Rights>,
     active: Mutex<Option<Arc<Active>>>,
     speaking: Mutex<Option<Arc<Speaking>>>,
 }
@@ -52,6 +56,8 @@ pub(crate) struct Active {
     pub(crate) epoch: Epoch,
     pub(crate) model: Arc<Model>,
     pub(crate) limits: RunLimits,
+    /// What it was given.
+    pub(crate) offer: Offer,
     /// When it was first taken.
     pub(crate) started: Timestamp,
     /// How often it was taken.
@@ -62,8 +68,8 @@ pub(crate) struct Active {
     pub(crate) over: Stop,
     /// The end of the loop as a sandbox told it: its words, or none.
     pub(crate) loop_ended: watch::Sender<Option<Option<String>>>,
-    /// The calls of the last reply.
-    pub(crate) calls: Mutex<HashSet<ToolCallId>>,
+    /// The calls of the last reply, and the tools that they are of.
+    pub(crate) calls: Mutex<HashMap<ToolCallId, String>>,
 }
 
 impl Active {
@@ -83,6 +89,7 @@ impl Live {
             writing: tokio::sync::Mutex::default(),
             turns: Arc::default(),
             driving: tokio::sync::Mutex::default(),
+            rights: Mutex::default(),
             active: Mutex::default(),
             speaking: Mutex::default(),
         }
@@ -162,6 +169,12 @@ impl Control {
         let stored = self.0.store.session(asker, session).await?;
         Ok(self.0.lives.insert(Live::new(&stored)))
     }
+}
+
+/// The calls of a reply, and the tools that they are of.
+pub(crate) fn calls(reply: &TurnReply) -> HashMap<ToolCallId, String> {
+    let calls = reply.calls.iter();
+    calls.map(|call| (call.id.clone(), call.name.clone())).collect()
 }
 
 /// Locks what is never held over a panic that matters.

@@ -5,11 +5,13 @@ use domain::{
     Author, Block, Delivery, Door, ExternalKey, Message, MessageId, Role, RunId, SessionId, Timestamp, UserId,
 };
 use llm::Format;
+use policy::Scope;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::{Accepted, Asker, Ended, Joined, Prompt, Session, SessionFilter, Target};
 
 use crate::live::{Live, Writing};
+use crate::rights::settled;
 use crate::{Control, ControlError};
 
 /// Pictures that models understand.
@@ -30,6 +32,8 @@ pub struct NewPrompt {
     pub request_key: Option<String>,
     /// The model that is to answer; the configuration's where it is left out.
     pub model: Option<String>,
+    /// What the session may not do from now on, whatever else it might. It takes away and never adds.
+    pub scope: Option<Scope>,
 }
 
 impl NewPrompt {
@@ -43,6 +47,7 @@ impl NewPrompt {
             delivery: Delivery::default(),
             request_key: None,
             model: None,
+            scope: None,
         }
     }
 }
@@ -53,6 +58,8 @@ impl NewPrompt {
 pub(crate) struct Settings {
     pub(crate) version: u32,
     pub(crate) model: Option<String>,
+    /// The door by which the prompt came.
+    pub(crate) door: Option<Door>,
 }
 
 impl Settings {
@@ -78,6 +85,7 @@ impl Control {
             (_, Target::Key { owner, .. } | Target::New { owner }) => *owner,
             (_, Target::Session(session)) => self.live(asker, *session).await?.owner,
         };
+        self.check_scope(asker, &prompt, author).await?;
         let message = Message {
             id: MessageId::new(),
             role: Role::User,
@@ -89,13 +97,16 @@ impl Control {
         let settings = Settings {
             version: 1,
             model: prompt.model,
+            door: Some(prompt.door),
         };
+        let scope = prompt.scope;
         let prompt = Prompt {
             target: prompt.target,
             door: prompt.door,
             message,
             delivery: prompt.delivery,
             request_key: prompt.request_key,
+            narrowing: scope.as_ref().map(stored_scope).transpose()?,
             settings: serde_json::to_value(settings)
                 .map_err(|error| ControlError::internal("write settings", error))?,
         };
@@ -114,14 +125,14 @@ impl Control {
                     }
                 }
                 let accepted = accepted?;
-                self.accepted(&live, &mut writing, &accepted, &prompt.message);
+                self.accepted(&live, &mut writing, &accepted, &prompt.message, scope.as_ref());
                 Ok(accepted)
             }
             None => {
                 let accepted = self.0.store.accept_prompt(asker, prompt.clone()).await?;
                 let live = self.live(asker, accepted.session).await?;
                 let mut writing = live.writing.lock().await;
-                self.accepted(&live, &mut writing, &accepted, &prompt.message);
+                self.accepted(&live, &mut writing, &accepted, &prompt.message, scope.as_ref());
                 Ok(accepted)
             }
         }
@@ -179,7 +190,18 @@ impl Control {
         }
     }
 
-    fn accepted(&self, live: &Live, writing: &mut Writing, accepted: &Accepted, message: &Message) {
+    fn accepted(
+        &self,
+        live: &Live,
+        writing: &mut Writing,
+        accepted: &Accepted,
+        message: &Message,
+        scope: Option<&Scope>,
+    ) {
+        if let Some(scope) = scope.filter(|_| !accepted.repeated) {
+            live.narrow(scope);
+            self.recheck(live);
+        }
         Self::cut(live, &accepted.interrupted);
         live.note(writing, accepted.events.clone());
         if accepted.repeated {
@@ -224,6 +246,30 @@ impl Control {
         Ok(None)
     }
 
+    /// Refuses a prompt that asks for a model that it may not have, or would change the scope of a run under way.
+    async fn check_scope(&self, asker: Asker, prompt: &NewPrompt, owner: UserId) -> Result<(), ControlError> {
+        if prompt.scope.is_some() && prompt.delivery == Delivery::Steer {
+            let words = "a prompt that steers joins a run whose scope is fixed: leave out its scope, or let it queue or restart";
+            return Err(ControlError::Invalid(words.to_owned()));
+        }
+        let Some(model) = &prompt.model else { return Ok(()) };
+        let session = self.existing(asker, &prompt.target).await?;
+        let live = match session {
+            Some(session) => Some(self.live(asker, session).await?),
+            None => None,
+        };
+        let owner = match &prompt.target {
+            Target::Key { owner, .. } | Target::New { owner } => *owner,
+            Target::Session(_) => owner,
+        };
+        let layers = self.foreseen(live.as_deref(), owner, prompt.door, prompt.scope.as_ref());
+        let decision = settled(layers.await?.model(model));
+        if decision.is_allowed() {
+            return Ok(());
+        }
+        Err(ControlError::Denied(decision.reason))
+    }
+
     fn check_blocks(&self, blocks: &[Block]) -> Result<(), ControlError> {
         let most = self.0.config.prompt_bytes as u64;
         let mut bytes = 0_u64;
@@ -263,6 +309,11 @@ impl Control {
         }
         Ok(())
     }
+}
+
+/// A scope as it is stored.
+pub(crate) fn stored_scope(scope: &Scope) -> Result<Value, ControlError> {
+    serde_json::to_value(scope).map_err(|error| ControlError::internal("write a scope", error))
 }
 
 /// The most tokens that a prompt can be, whatever the model: no token is shorter than a byte.

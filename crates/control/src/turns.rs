@@ -18,7 +18,7 @@ mod begin;
 mod listen;
 mod speak;
 
-pub(crate) use begin::{capped, head};
+pub(crate) use begin::head;
 
 /// The most base64 that the pictures of one result may have together.
 const PICTURES: usize = 8 << 20;
@@ -90,6 +90,7 @@ impl Control {
             .filter(|active| active.run == request.run && active.epoch == request.epoch && !active.over.is_cancelled())
             .ok_or_else(stale)?;
         for result in &mut request.results {
+            refuse_result(result, &active);
             bound_result(result, &active);
         }
         let turn = tokio::select! {
@@ -153,6 +154,16 @@ async fn under_way(live: &Live, request: &TurnRequest) -> Result<TurnReply, Refu
     match live.speaking().filter(|speaking| speaking.is(request)) {
         Some(speaking) => speaking.answer().await,
         None => std::future::pending().await,
+    }
+}
+
+/// The result of a tool that the run does not have is none, whatever a sandbox did.
+fn refuse_result(result: &mut ToolResult, active: &Active) {
+    let tool = lock(&active.calls).get(&result.id).cloned();
+    if let Some(tool) = tool.filter(|tool| !active.offer.has_tool(tool)) {
+        let names: Vec<&str> = active.offer.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let words = format!("There is no tool {tool:?} here. The tools are: {}.", names.join(", "));
+        *result = ToolResult::error(result.id.clone(), words);
     }
 }
 

@@ -114,6 +114,30 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// A method of a service was called, or refused. What was handed in and what came back stand nowhere.
+    ServiceCalled {
+        /// The run that it was called in; none where none was under way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
+        /// The tool call that it was made in, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<ToolCallId>,
+        /// The service's name.
+        service: String,
+        /// The method's name.
+        method: String,
+        /// What was decided: `allow` or `deny`.
+        outcome: String,
+        /// What came of it, as HTTP says it.
+        status: u16,
+        /// Why it failed, in one word for a program.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+        /// How long it took, in microseconds.
+        micros: u64,
+        /// Bytes of the result that were handed on.
+        bytes: u64,
+    },
     /// Something in the sandbox wanted out, and was refused.
     EgressDenied {
         /// The name or address that it asked for.

@@ -19,7 +19,9 @@ use utoipa_axum::routes;
 use crate::error::ErrorBody;
 use crate::metrics::Metrics;
 use crate::routes::models::Model;
-use crate::routes::{audit, backup, events, files, health, models, people, prompts, sandboxes, sessions, usage};
+use crate::routes::{
+    audit, backup, events, files, health, models, people, policy, prompts, proxy, sandboxes, sessions, usage,
+};
 use crate::{authenticate, metrics};
 
 /// What handlers work with.
@@ -69,6 +71,7 @@ fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(sandboxes::list_sandboxes))
         .routes(routes!(sandboxes::remove_sandbox))
         .routes(routes!(models::list_models))
+        .routes(routes!(policy::explain))
         .routes(routes!(backup::backup))
         .routes(routes!(health::get_description))
 }
@@ -76,6 +79,7 @@ fn routes() -> OpenApiRouter<Doors> {
 fn whole() -> OpenApiRouter<Doors> {
     OpenApiRouter::with_openapi(Description::openapi())
         .nest("/api/v1", routes())
+        .routes(routes!(proxy::proxy))
         .routes(routes!(health::healthz))
         .routes(routes!(health::get_metrics))
 }

@@ -18,6 +18,9 @@ use crate::error::ApiError;
 /// The one path that answers everybody. It says nothing but that the process lives.
 pub(crate) const OPEN_PATH: &str = "/healthz";
 
+/// The path whose handler looks for a session's token itself: in the header, or in the body.
+pub(crate) const SESSIONS_PATH: &str = "/api/proxy";
+
 /// How soon a token that has expired is looked at again, where clocks disagree.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -79,7 +82,7 @@ pub(crate) async fn shut_out(doors: Doors, caller: Caller, shown: Shown) {
 
 /// Lets pass who shows a good token.
 pub(crate) async fn authenticate(State(doors): State<Doors>, mut request: Request, next: Next) -> Response {
-    if request.uri().path() == OPEN_PATH {
+    if [OPEN_PATH, SESSIONS_PATH].contains(&request.uri().path()) {
         return next.run(request).await;
     }
     let caller = match shown(&request) {
@@ -101,19 +104,26 @@ pub(crate) async fn authenticate(State(doors): State<Doors>, mut request: Reques
 
 /// The token that a request shows: in the one place for it, and once.
 fn shown(request: &Request) -> Result<Secret, ApiError> {
+    offered(request)?.ok_or(ApiError::NO_TOKEN)
+}
+
+/// The token of a request's header, if it has one. One in the URL, or several, or one that is none, is refused.
+pub(crate) fn offered(request: &Request) -> Result<Option<Secret>, ApiError> {
     if request.uri().query().is_some_and(carries_token) {
         return Err(ApiError::TOKEN_IN_URL);
     }
     let mut headers = request.headers().get_all(AUTHORIZATION).iter();
-    let (Some(header), None) = (headers.next(), headers.next()) else {
-        return Err(ApiError::NO_TOKEN);
+    let header = match (headers.next(), headers.next()) {
+        (None, _) => return Ok(None),
+        (Some(header), None) => header,
+        (Some(_), Some(_)) => return Err(ApiError::NO_TOKEN),
     };
     let token = header.to_str().ok().and_then(|header| {
         let (scheme, token) = header.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
     });
     let token = token.filter(|token| !token.is_empty() && token.len() <= 200);
-    token.map(Secret::new).ok_or(ApiError::NO_TOKEN)
+    token.map(|token| Some(Secret::new(token))).ok_or(ApiError::NO_TOKEN)
 }
 
 /// A URL is written into logs and histories: a token in it is refused, good or not, so that nobody gets used to it.

@@ -11,7 +11,7 @@ pub fn manual() -> String {
     let mut text = String::from(
         "# The HTTP API\n\n\
          Generated from the code, as is the OpenAPI description `docs/api.json` (also at `GET /api/v1/openapi.json`).\n\n\
-         Every request but `GET /healthz` carries `Authorization: Bearer <token>`; a token in a URL is refused. The first start of `belljar serve`\n\
+         Every request but `GET /healthz` carries `Authorization: Bearer <token>` (`POST /api/proxy` that of a session); a token in a URL is refused. The first start of `belljar serve`\n\
          makes the first token, `belljar token add` makes more. What is not yours does not exist (404).\n\n\
          An error is `{\"error\": {\"code\": \"not_found\", \"message\": \"…\"}}`: the code is for programs, the message for people.\n\
          Times are milliseconds since 1970 (UTC), money is whole nano-dollars (10⁻⁹ US dollars).\n\n\

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What is to happen.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It may.
@@ -28,6 +29,7 @@ impl Outcome {
 
 /// The answer to a question, and why.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Decision {
     /// What is to happen.
     pub outcome: Outcome,
@@ -49,6 +51,7 @@ impl Decision {
 
 /// What each layer said to a question, and what came of it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Explanation {
     /// The question, as it is written.
     pub question: String,
@@ -60,6 +63,7 @@ pub struct Explanation {
 
 /// What one layer said.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct Seen {
     /// The layer.
     pub layer: String,

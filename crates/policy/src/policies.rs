@@ -6,7 +6,7 @@ use domain::Door;
 
 use crate::{Layer, Layers, Scope};
 
-/// The role of everybody who is given no other. Where it is not written down it is [`Scope::standard`].
+/// The role of everybody who is given no other. What it leaves out is as [`Scope::standard`] says.
 pub const EVERYBODY: &str = "everybody";
 
 /// Some people, and the roles that they have by being among them.
@@ -39,10 +39,11 @@ impl Policies {
         let mut roles = Vec::new();
         for name in self.roles_of(person) {
             // A role that is not there grants nothing; the configuration's check says so.
-            let scope = self.roles.get(name).cloned().unwrap_or_else(nothing);
+            let scope = self.roles.get(name).cloned().unwrap_or_else(Scope::nothing);
             roles.push(Layer::new(format!("role {name}"), scope));
         }
-        let everybody = self.roles.get(EVERYBODY).cloned().unwrap_or_else(Scope::standard);
+        let everybody = self.roles.get(EVERYBODY).cloned().unwrap_or_default();
+        let everybody = everybody.or(Scope::standard());
         let rest = everybody.without_keys_of(roles.iter().map(|layer| &layer.scope));
         if rest != Scope::default() {
             roles.push(Layer::new(format!("role {EVERYBODY}"), rest));
@@ -90,17 +91,6 @@ impl Policies {
             .flat_map(|(whom, roles)| roles.iter().map(move |role| (whom.clone(), role.clone())))
             .filter(|(_, role)| role != EVERYBODY && !self.roles.contains_key(role))
             .collect()
-    }
-}
-
-/// A scope that denies everything.
-fn nothing() -> Scope {
-    let none = Scope::standard();
-    Scope {
-        tools: Some(crate::Tools::default()),
-        skills: Some(crate::Rules::allowing(Vec::new())),
-        models: Some(crate::Rules::allowing(Vec::new())),
-        ..none
     }
 }
 
@@ -167,6 +157,21 @@ mod tests {
         assert!(layers.skill("crm").is_allowed() && layers.model("large").is_allowed());
         assert!(!layers.service("crm", "search").is_allowed());
         assert!(!layers.decide(&"egress:a.example:443".parse().unwrap()).is_allowed());
+    }
+
+    #[test]
+    fn what_everybodys_role_leaves_out_is_as_usual() {
+        let mut policies = Policies::default();
+        policies
+            .roles
+            .insert(EVERYBODY.to_owned(), scope(json!({"services": ["crm.*"]})));
+        let layers = policies.layers("ann", &[Door::Api]);
+        assert!(layers.service("crm", "search").is_allowed() && layers.tool("exec").is_allowed());
+        policies
+            .roles
+            .insert(EVERYBODY.to_owned(), scope(json!({"tools": {"read": true}})));
+        let layers = policies.layers("ann", &[Door::Api]);
+        assert!(!layers.service("crm", "search").is_allowed() && !layers.tool("exec").is_allowed());
     }
 
     #[test]

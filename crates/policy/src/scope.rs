@@ -44,6 +44,32 @@ impl Scope {
         }
     }
 
+    /// A scope that allows nothing.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            services: Some(Rules::allowing(Vec::new())),
+            tools: Some(Tools::default()),
+            skills: Some(Rules::allowing(Vec::new())),
+            egress: Some(Rules::allowing(Vec::new())),
+            models: Some(Rules::allowing(Vec::new())),
+            limits: None,
+        }
+    }
+
+    /// This scope, and of `base` the keys that it leaves out.
+    #[must_use]
+    pub fn or(self, base: Self) -> Self {
+        Self {
+            services: self.services.or(base.services),
+            tools: self.tools.or(base.tools),
+            skills: self.skills.or(base.skills),
+            egress: self.egress.or(base.egress),
+            models: self.models.or(base.models),
+            limits: self.limits.or(base.limits),
+        }
+    }
+
     /// What is left of this scope without the keys that any of `others` has.
     #[must_use]
     pub fn without_keys_of<'a>(mut self, others: impl IntoIterator<Item = &'a Self>) -> Self {

@@ -13,8 +13,8 @@ const LEAST: usize = 60;
 ///
 /// Where the descriptions are too much in sum, the long ones are shortened alike; none is left out.
 #[must_use]
-pub fn catalogue(skills: &[Skill]) -> String {
-    let mut skills: Vec<&Skill> = skills.iter().collect();
+pub fn catalogue<'a>(skills: impl IntoIterator<Item = &'a Skill>) -> String {
+    let mut skills: Vec<&Skill> = skills.into_iter().collect();
     skills.sort_by(|one, other| one.name.cmp(&other.name));
     let longest = longest_within(skills.iter().map(|skill| skill.description.len()));
     let mut text = String::new();

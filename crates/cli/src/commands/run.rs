@@ -1,6 +1,7 @@
 //! Giving the agent a job and watching it.
 
 use std::io::{IsTerminal, Read, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use domain::{Event, RunId, RunState, SessionId};
@@ -34,6 +35,7 @@ struct Prompt<'a> {
     text: &'a str,
     model: Option<&'a str>,
     delivery: domain::Delivery,
+    scope: Option<&'a Value>,
 }
 
 pub(super) async fn run(client: &Client, arguments: RunArguments, json: bool) -> Result<Outcome, ClientError> {
@@ -44,7 +46,9 @@ pub(super) async fn run(client: &Client, arguments: RunArguments, json: bool) ->
     if text.trim().is_empty() {
         return Err(ClientError::Usage("the prompt is empty: say what is to be done".into()));
     }
-    let session = open(client, arguments.session.as_deref()).await?;
+    let scope = arguments.scope.as_deref().map(read_scope).transpose()?;
+    // Before any file is copied or anything is said.
+    let session = open(client, arguments.session.as_deref(), scope.as_ref()).await?;
     for file in &arguments.file {
         files::upload(client, &session, file, None).await?;
     }
@@ -52,6 +56,7 @@ pub(super) async fn run(client: &Client, arguments: RunArguments, json: bool) ->
         text: &text,
         model: arguments.model.as_deref(),
         delivery: arguments.delivery.into(),
+        scope: scope.as_ref(),
     };
     if arguments.detach {
         let answer: Value = client
@@ -72,9 +77,11 @@ pub(super) async fn chat(
     client: &Client,
     session: Option<&str>,
     model: Option<&str>,
+    scope: Option<&Path>,
     json: bool,
 ) -> Result<Outcome, ClientError> {
-    let session = open(client, session).await?;
+    let scope = scope.map(read_scope).transpose()?;
+    let session = open(client, session, scope.as_ref()).await?;
     let person = std::io::stdin().is_terminal();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut outcome = Outcome::Done;
@@ -95,6 +102,7 @@ pub(super) async fn chat(
             text: &line,
             model,
             delivery: domain::Delivery::Restart,
+            scope: scope.as_ref(),
         };
         outcome = prompt_and_watch(client, &session, &prompt, json).await?;
     }
@@ -113,19 +121,36 @@ fn from_stdin() -> Result<String, ClientError> {
     Ok(text)
 }
 
+/// A scope as it stands in a file. What may stand in it, the control plane knows.
+fn read_scope(file: &Path) -> Result<Value, ClientError> {
+    let text = std::fs::read_to_string(file).map_err(ClientError::file("read", file))?;
+    serde_json::from_str(&text).map_err(|error| {
+        let file = file.display();
+        ClientError::Usage(format!(
+            "{file} is no JSON: {error}; write a scope such as {{\"tools\": {{\"exec\": false}}}}"
+        ))
+    })
+}
+
 /// The session that was named, made where there is none; a new one where none was named.
-async fn open(client: &Client, named: Option<&str>) -> Result<String, ClientError> {
+async fn open(client: &Client, named: Option<&str>, scope: Option<&Value>) -> Result<String, ClientError> {
     if let Some(id) = named.filter(|name| name.parse::<SessionId>().is_ok()) {
         return Ok(id.to_owned());
     }
     let session: Named = client
-        .post("/sessions", &json!({ "key": named, "door": "cli" }))
+        .post("/sessions", &json!({ "key": named, "door": "cli", "scope": scope }))
         .await?;
     Ok(session.id.to_string())
 }
 
 fn body(prompt: &Prompt<'_>) -> Value {
-    json!({ "text": prompt.text, "model": prompt.model, "delivery": prompt.delivery, "door": "cli" })
+    json!({
+        "text": prompt.text,
+        "model": prompt.model,
+        "delivery": prompt.delivery,
+        "door": "cli",
+        "scope": prompt.scope,
+    })
 }
 
 /// Sends a prompt; again where no answer came, which is safe since the request has a name of its own.

@@ -1,8 +1,10 @@
 //! Sessions, their runs and what was said in them.
 
 use domain::{Door, EventNumber, NumberedEvent, RunId, SessionId};
+use policy::Scope;
 use store::{Asker, Cursor, Page, Positioned, Run, Session, SessionFilter, Spend, Target};
 
+use crate::prompts::stored_scope;
 use crate::{Control, ControlError};
 
 impl Control {
@@ -14,7 +16,7 @@ impl Control {
         Ok(self.0.store.session(asker, session).await?)
     }
 
-    /// Finds or makes a session without a prompt, so that files can be put into it first. True: it was made.
+    /// Finds or makes a session without a prompt, so that files can be put into it first, and narrows it. True: it was made.
     ///
     /// # Errors
     /// The session does not exist, for the one who asks.
@@ -24,8 +26,16 @@ impl Control {
         target: Target,
         door: Door,
         title: &str,
+        scope: Option<&Scope>,
     ) -> Result<(Session, bool), ControlError> {
-        Ok(self.0.store.open_session(asker, target, door, title).await?)
+        let narrowing = scope.map(stored_scope).transpose()?;
+        let opened = self.0.store.open_session(asker, target, door, title, narrowing).await?;
+        if let Some(scope) = scope {
+            let live = self.live(asker, opened.0.id).await?;
+            live.narrow(scope);
+            self.recheck(&live);
+        }
+        Ok(opened)
     }
 
     /// A page of sessions, last prompted first.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent::{Gateway, GatewayError, Hands, LoopEnd, run_loop};
 use causes::with_causes;
-use domain::{RunLimits, ToolCall, ToolResult};
+use domain::{RunLimits, SandboxId, ToolCall, ToolResult};
 use link::server::LinkError;
 use protocol::{RefusalCode, TurnReply, TurnRequest};
 use store::End;
@@ -13,6 +13,7 @@ use tokio::time::sleep;
 
 use super::{Left, unhoused};
 use crate::Control;
+use crate::housing::{HousingError, Stay};
 use crate::live::{Active, Live};
 
 /// How often a turn that may go through later is asked for again.
@@ -21,6 +22,23 @@ const PATIENCE: u32 = 5;
 struct Here<'a> {
     control: &'a Control,
     live: &'a Arc<Live>,
+    active: &'a Active,
+    /// The sandbox that was told what the run may use.
+    told: tokio::sync::Mutex<Option<SandboxId>>,
+}
+
+impl Here<'_> {
+    /// The session's sandbox, told what the run may use.
+    async fn house(&self) -> Result<Stay, HousingError> {
+        let mut told = self.told.lock().await;
+        let stay = self.control.house(self.live).await?;
+        if *told != Some(stay.id) {
+            let grants = self.active.offer.grants.clone();
+            stay.linked.prepare(true, grants).await.map_err(HousingError::Link)?;
+            *told = Some(stay.id);
+        }
+        Ok(stay)
+    }
 }
 
 impl Gateway for Here<'_> {
@@ -39,7 +57,7 @@ impl Gateway for Here<'_> {
 
 impl Hands for Here<'_> {
     async fn use_tool(&self, call: &ToolCall, limits: &RunLimits) -> ToolResult {
-        let stay = match self.control.house(self.live).await {
+        let stay = match self.house().await {
             Ok(stay) => stay,
             Err(error) => {
                 let words = format!(
@@ -76,13 +94,18 @@ const fn ends_its_run(code: RefusalCode) -> bool {
 impl Control {
     /// Runs the loop in this process.
     pub(super) async fn loop_here(&self, live: &Arc<Live>, active: &Arc<Active>) -> Left {
-        if !self.0.config.tools.is_empty() && !live.seat.is_taken() {
+        let here = Here {
+            control: self,
+            live,
+            active,
+            told: tokio::sync::Mutex::default(),
+        };
+        if !active.offer.tools.is_empty() {
             // Before the model is asked, so that what it costs is not spent on a run that cannot do anything.
-            if let Err(error) = self.house(live).await {
+            if let Err(error) = here.house().await {
                 return unhoused(&error);
             }
         }
-        let here = Here { control: self, live };
         let start = self.start_order(active);
         match run_loop(&here, &here, &start, active.over.cancelled()).await {
             // The turn that was refused, or was the last, has ended the run.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causes::with_causes;
-use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp, ToolDefinition, TurnId};
+use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp, TurnId};
 use llm::Head;
 use protocol::{Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 use providers::Model;
@@ -12,10 +12,11 @@ use store::{Asker, BeginTurn, Begun, End, OverCap, StoreError};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Speaking, stale, unavailable};
+use crate::Control;
 use crate::history::{Cached, dialect};
 use crate::live::{Active, Live, lock};
 use crate::money::{self, Remedy};
-use crate::{Config, Control};
+use crate::offer::Offer;
 
 /// The most tokens of the result that the store gives a call which has none.
 const INTERRUPTED: u64 = 400;
@@ -40,12 +41,11 @@ pub(super) enum Asked {
 }
 
 /// Everything of a request but the messages.
-pub(crate) fn head<'a>(config: &'a Config, model: &'a Model, tool_choice: &'a ToolChoice, output: u64) -> Head<'a> {
-    let tools: &[ToolDefinition] = &config.tools;
+pub(crate) fn head<'a>(offer: &'a Offer, model: &'a Model, tool_choice: &'a ToolChoice, output: u64) -> Head<'a> {
     Head {
         model: &model.provider_name,
-        system: &config.system,
-        tools,
+        system: &offer.system,
+        tools: &offer.tools,
         tool_choice,
         max_tokens: output,
         thinking: model.thinking,
@@ -63,7 +63,7 @@ impl Control {
         request: &TurnRequest,
     ) -> Result<Asked, Refusal> {
         let model = &active.model;
-        let capped = capped(&self.0.config);
+        let capped = active.offer.is_capped();
         if capped && model.price.is_none() {
             let words = format!(
                 "model {} has no price, and a cap is set: give it a price in the configuration, or take the caps away",
@@ -153,10 +153,10 @@ impl Control {
         } else {
             self.new_bound(active, model, request)
         };
-        let head = head(&self.0.config, model, &request.tool_choice, output);
+        let head = head(&active.offer, model, &request.tool_choice, output);
         let input = history.bound(&head).saturating_add(new).saturating_add(joining);
         let reserve = match &model.price {
-            Some(price) if capped(&self.0.config) => {
+            Some(price) if active.offer.is_capped() => {
                 // A stream is cut by our own count, which is rather too high: an answer of full length must fit it.
                 let output = if exact {
                     output
@@ -182,7 +182,7 @@ impl Control {
                     model: model.name.clone(),
                     price_version: money::version(model.price.as_ref()),
                     reserve,
-                    caps: self.0.config.caps,
+                    caps: active.offer.caps,
                     dialect: Some(dialect(&self.0.providers, model)),
                     events: Vec::new(),
                 },
@@ -258,11 +258,6 @@ impl Control {
 struct Over {
     over: OverCap,
     input: u64,
-}
-
-pub(crate) fn capped(config: &Config) -> bool {
-    let caps = config.caps;
-    caps.run.is_some() || caps.session.is_some() || caps.user.is_some() || caps.day.is_some()
 }
 
 /// The reply of a turn that was done before, while its run goes on.

@@ -13,7 +13,7 @@ use providers::{Model, ModelError};
 use store::{Asker, Charge, End, FinishTurn, Finished, StoreError, TurnOutcome};
 use tokio::time::sleep;
 
-use super::begin::{Asked, Claim, bytes_of, capped, head};
+use super::begin::{Asked, Claim, bytes_of, head};
 use super::listen::{Heard, Why};
 use super::{Speaking, stale, unavailable};
 use crate::Control;
@@ -86,14 +86,11 @@ impl Control {
         let models = models.map_err(|error| Silence::Model(error.to_string(), "model_failed"))?;
         let mut failure = String::new();
         let mut compacted = false;
-        for model in models
-            .iter()
-            .filter(|model| model.price.is_some() || !capped(&self.0.config))
-        {
+        for model in models.iter().filter(|model| active.offer.has_model(model)) {
             loop {
-                let (messages, likely, bound) = self.told(live, model, request, claim).await?;
+                let (messages, likely, bound) = self.told(live, active, model, request, claim).await?;
                 let left = money::left(claim.reserved, charges);
-                let Some(output) = self.affordable(model, bound, claim.output, left) else {
+                let Some(output) = affordable(active, model, bound, claim.output, left) else {
                     // Dearer than what is left of what was reserved for the first of the chain.
                     break;
                 };
@@ -102,11 +99,11 @@ impl Control {
                     compacted = true;
                     continue;
                 }
-                let head = head(&self.0.config, model, &request.tool_choice, output);
+                let head = head(&active.offer, model, &request.tool_choice, output);
                 let body = request_body(model.format, &head, messages.iter().map(Bytes::as_ref));
                 let meter = model
                     .price
-                    .filter(|_| capped(&self.0.config))
+                    .filter(|_| active.offer.is_capped())
                     .map(|price| Meter::new(price, likely, left));
                 let opened = (claim.id, claim.opens);
                 let (heard, lost) = self.listen(live, speaking, opened, model, body, meter).await;
@@ -116,7 +113,7 @@ impl Control {
                 };
                 charges.extend(told.map(|reply| money::charge(model, reply, likely)));
                 for _ in 0..lost {
-                    let reserved = capped(&self.0.config).then_some(claim.reserved);
+                    let reserved = active.offer.is_capped().then_some(claim.reserved);
                     charges.push(money::lost(model, likely, reserved, charges));
                 }
                 let (error, partial) = match heard {
@@ -168,6 +165,7 @@ impl Control {
     async fn told(
         &self,
         live: &Live,
+        active: &Active,
         model: &Arc<Model>,
         request: &TurnRequest,
         claim: &Claim,
@@ -175,17 +173,8 @@ impl Control {
         let mut writing = live.writing.lock().await;
         let history = self.history(live, &mut writing, model).await;
         let history = history.map_err(|error| Silence::Model(error.to_string(), "history_unreadable"))?;
-        let head = head(&self.0.config, model, &request.tool_choice, claim.output);
+        let head = head(&active.offer, model, &request.tool_choice, claim.output);
         Ok((bytes_of(history), history.likely(&head), history.bound(&head)))
-    }
-
-    /// The most tokens, up to `output`, that this model may say for what is left; none where that is nothing of use.
-    fn affordable(&self, model: &Model, bound: u64, output: u64, left: Money) -> Option<u64> {
-        let output = output.min(model.max_output);
-        match &model.price {
-            Some(price) if capped(&self.0.config) => money::fits(price, bound, output, left),
-            _ => Some(output),
-        }
     }
 
     async fn shorten(
@@ -273,7 +262,7 @@ impl Control {
             history.counted(usage.total_input(), usage.output);
         }
         active.done.fetch_max(request.turn, Ordering::SeqCst);
-        *lock(&active.calls) = answer.calls.iter().map(|call| call.id.clone()).collect();
+        *lock(&active.calls) = crate::live::calls(&answer);
         if finished.goes_on {
             answer.stop = StopReason::Pause;
         } else if ends {
@@ -347,6 +336,15 @@ impl Control {
             }
         }
         attempt().await
+    }
+}
+
+/// The most tokens, up to `output`, that this model may say for what is left; none where that is nothing of use.
+fn affordable(active: &Active, model: &Model, bound: u64, output: u64, left: Money) -> Option<u64> {
+    let output = output.min(model.max_output);
+    match &model.price {
+        Some(price) if active.offer.is_capped() => money::fits(price, bound, output, left),
+        _ => Some(output),
     }
 }
 

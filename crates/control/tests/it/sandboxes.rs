@@ -161,7 +161,7 @@ async fn files_go_in_before_the_first_prompt_and_come_out() {
     let world = World::new(Differs::default()).await;
     let (session, made) = world
         .control
-        .open_session(world.asker, world.target(), Door::Cli, "a report")
+        .open_session(world.asker, world.target(), Door::Cli, "a report", None)
         .await
         .unwrap();
     assert!(made);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Config, Control, NewPrompt, Position, Watched};
+use control::{Config, Control, NewPrompt, Outside, Position, Watched};
 use domain::{Author, Block, Delivery, Door, Event, Message, NumberedEvent, Placement, RunId, RunState, SessionId};
 use futures::StreamExt;
 use lifecycle::{DropGuard, Tasks};
@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use testkit::model_server::{Answer, ModelServer, Speech};
 use testkit::within;
 
+pub(crate) mod crm;
 mod host;
 mod inside;
 
@@ -42,6 +43,7 @@ pub(crate) struct World {
     pub(crate) asker: Asker,
     pub(crate) config: Config,
     providers: Providers,
+    outside: MakeOutside,
     tasks: Tasks,
     folder: TempDir,
     _end: DropGuard,
@@ -52,7 +54,11 @@ pub(crate) struct Differs {
     pub(crate) placement: Placement,
     pub(crate) config: fn(&mut Config),
     pub(crate) model: fn(&mut ModelSettings),
+    pub(crate) outside: MakeOutside,
 }
+
+/// Makes what lies outside, anew for each process; its files go into the folder.
+pub(crate) type MakeOutside = Arc<dyn Fn(&std::path::Path, &Tasks) -> Outside + Send + Sync>;
 
 impl Default for Differs {
     fn default() -> Self {
@@ -60,6 +66,7 @@ impl Default for Differs {
             placement: Placement::Sandbox,
             config: |_| {},
             model: |_| {},
+            outside: Arc::new(|_, _| Outside::default()),
         }
     }
 }
@@ -91,11 +98,11 @@ impl World {
         let mut config = Config::new("m", image());
         config.placement = differs.placement;
         config.drain = Duration::from_millis(50);
-        config.system = "You are tested.".to_owned();
+        config.system = Some("You are tested.".to_owned());
         config.tools = agent::definitions().to_vec();
         (differs.config)(&mut config);
         let host = Arc::new(Host::new(Arc::clone(&sandboxes)));
-        let (control, store, tasks, end) = start(&folder, &config, &providers, &host).await;
+        let (control, store, tasks, end) = start(&folder, &config, &providers, &host, &differs.outside).await;
         let user = store.create_user(Asker::System, "ada", false).await.unwrap();
         let asker = Asker::User {
             id: user.id,
@@ -113,6 +120,7 @@ impl World {
             asker,
             config,
             providers,
+            outside: differs.outside,
             tasks,
             folder,
             _end: end,
@@ -127,7 +135,8 @@ impl World {
         store.close().await;
         tasks.shut_down(Duration::from_secs(20)).await;
         drop((control, store));
-        let (control, store, tasks, end) = start(&self.folder, &self.config, &self.providers, &self.host).await;
+        let (control, store, tasks, end) =
+            start(&self.folder, &self.config, &self.providers, &self.host, &self.outside).await;
         Self {
             control,
             store,
@@ -243,6 +252,7 @@ async fn start(
     config: &Config,
     providers: &Providers,
     host: &Arc<Host>,
+    outside: &MakeOutside,
 ) -> (Control, Store, Tasks, DropGuard) {
     let store = Store::open(store::Config::new(folder.path().join("store.db")))
         .await
@@ -254,6 +264,7 @@ async fn start(
         store.clone(),
         providers.clone(),
         provider,
+        outside(folder.path(), &tasks),
         tasks.clone(),
     );
     let end = tasks.stop().drop_guard();

@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use control::NewPrompt;
 use domain::{Block, Delivery, EventNumber, Image, RunId, SessionId};
+use policy::Scope;
 use serde::{Deserialize, Serialize};
 use store::{Joined, Target};
 use utoipa::ToSchema;
@@ -32,6 +33,9 @@ pub(crate) struct Prompt {
     /// Where the request comes from.
     #[serde(default)]
     door: ClientDoor,
+    /// What the session may not do from now on, whatever else it might: it takes away and never adds. docs/policy.md says how it is written.
+    #[schema(value_type = Option<Object>)]
+    scope: Option<Scope>,
 }
 
 /// How a prompt was met.
@@ -87,6 +91,7 @@ pub(crate) async fn prompt(
                 delivery: body.delivery,
                 request_key,
                 model: body.model,
+                scope: body.scope,
             },
         )
         .await?;

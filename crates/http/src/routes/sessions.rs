@@ -2,8 +2,8 @@
 
 use axum::Json;
 use axum::extract::State;
-use control::ControlError;
 use domain::{Door, EventNumber, ExternalKey, RunId, RunState, SandboxId, SessionId, Timestamp, UserId};
+use policy::Scope;
 use serde::{Deserialize, Serialize};
 use store::{Cursor, SessionFilter, Target};
 use utoipa::{IntoParams, ToSchema};
@@ -162,6 +162,9 @@ pub(crate) struct OpenSession {
     /// Where the request comes from.
     #[serde(default)]
     door: ClientDoor,
+    /// What the session may not do, whatever else it might: it takes away and never adds. docs/policy.md says how it is written.
+    #[schema(value_type = Option<Object>)]
+    scope: Option<Scope>,
 }
 
 /// Find a session by its key, or make one.
@@ -173,11 +176,10 @@ pub(crate) async fn open_session(
 ) -> Result<Json<Session>, ApiError> {
     let owner = caller.0.user.id;
     let target = body.key.map_or(Target::New { owner }, |key| Target::Key { owner, key });
-    let opened = doors
-        .store
-        .open_session(caller.asker(), target, body.door.into(), "")
-        .await;
-    let (session, _) = opened.map_err(ControlError::from)?;
+    let (session, _) = doors
+        .control
+        .open_session(caller.asker(), target, body.door.into(), "", body.scope.as_ref())
+        .await?;
     Ok(Json(session.into()))
 }
 

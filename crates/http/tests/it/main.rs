@@ -6,6 +6,7 @@
 
 mod describes;
 mod limits;
+mod proxy;
 mod strangers;
 mod watches;
 mod works;

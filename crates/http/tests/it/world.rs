@@ -1,9 +1,10 @@
 //! A whole Belljar behind a port, but for its sandboxes and its model.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Config, Control};
+use control::{Config, Control, Outside};
 use lifecycle::Tasks;
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use reqwest::{Method, RequestBuilder, Response};
@@ -15,11 +16,14 @@ use testkit::model_server::{Answer, ModelServer};
 use tokio::net::TcpListener;
 
 // The runtime that plays in control's tests.
+#[path = "../../../control/tests/it/world/crm.rs"]
+#[allow(dead_code, reason = "each test program needs another part of it")]
+pub mod crm;
 #[path = "../../../control/tests/it/world/inside.rs"]
 #[allow(dead_code, reason = "each test program needs another part of it")]
 mod inside;
 
-use inside::Inside;
+pub use inside::Inside;
 
 pub struct World {
     pub url: String,
@@ -28,6 +32,7 @@ pub struct World {
     pub ada: String,
     pub eve: String,
     pub models: ModelServer,
+    pub inside: Arc<Inside>,
     pub tasks: Tasks,
     http: reqwest::Client,
     /// Lives as long as the world does.
@@ -39,13 +44,21 @@ impl World {
         Self::with(|_| {}).await
     }
 
-    pub async fn with(differs: fn(&mut Config)) -> Self {
+    pub async fn with(differs: impl FnOnce(&mut Config)) -> Self {
+        Self::with_outside(differs, |_, _| Outside::default()).await
+    }
+
+    pub async fn with_outside(
+        differs: impl FnOnce(&mut Config),
+        outside: impl FnOnce(&Path, &Tasks) -> Outside,
+    ) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let folder = TempDir::with_prefix("belljar-http-").unwrap();
         let models = ModelServer::start().await;
         let image: ImageDigest = "ab".repeat(32).parse().unwrap();
         let inside = Arc::new(Inside::default());
-        let sandboxes: Arc<dyn SandboxProvider> = Arc::new(Simulator::new([image.clone()], inside.program()).unwrap());
+        let program = Arc::clone(&inside).program();
+        let sandboxes: Arc<dyn SandboxProvider> = Arc::new(Simulator::new([image.clone()], program).unwrap());
         let mut config = Config::new("m", image);
         config.tools = agent::definitions().to_vec();
         differs(&mut config);
@@ -53,9 +66,16 @@ impl World {
             .await
             .unwrap();
         let tasks = Tasks::new();
-        let control = Control::start(config, store.clone(), providers(&models), sandboxes, tasks.child())
-            .await
-            .unwrap();
+        let control = Control::start(
+            config,
+            store.clone(),
+            providers(&models),
+            sandboxes,
+            control::Outside::default(),
+            tasks.child(),
+        )
+        .await
+        .unwrap();
 
         let admin = control
             .first_admin("admin")
@@ -104,6 +124,7 @@ impl World {
             ada,
             eve,
             models,
+            inside,
             tasks,
             http,
             _folder: folder,

@@ -11,7 +11,7 @@ use domain::{RunLimits, SandboxId, ToolCall, ToolResult};
 use futures::StreamExt;
 use lifecycle::{Stop, Tasks};
 use link::client::{Client, ClientError, Control};
-use protocol::{FileEntry, FileKind, ToControl, ToRuntime, Transfer, TurnReply, TurnRequest};
+use protocol::{FileEntry, FileKind, Grants, ServiceRequest, ToControl, ToRuntime, Transfer, TurnReply, TurnRequest};
 use sandbox::{Program, Started};
 use secret::Secret;
 use tokio::sync::{Notify, mpsc};
@@ -25,6 +25,8 @@ pub(crate) struct Inside {
     /// Calls that were made, in order: their codes.
     made: Mutex<Vec<String>>,
     begun: Notify,
+    /// What runs were granted, in order.
+    granted: Mutex<Vec<Grants>>,
     /// Sandboxes that are to die as soon as they are there.
     stillborn: Mutex<usize>,
     /// Lets calls of `wait` end.
@@ -56,6 +58,11 @@ impl Inside {
     /// The codes of the calls that were made.
     pub(crate) fn made(&self) -> Vec<String> {
         self.made.lock().unwrap().clone()
+    }
+
+    /// What the newest run was granted.
+    pub(crate) fn granted(&self) -> Grants {
+        self.granted.lock().unwrap().last().cloned().expect("a run")
     }
 
     /// Waits until so many calls have been begun.
@@ -159,7 +166,9 @@ impl Runtime {
                     ToControl::Claimed { failure: None }
                 }
                 ToRuntime::Token { token } => return runtime.take(token),
+                ToRuntime::Prepare { grants, .. } => return runtime.inside.granted.lock().unwrap().push(grants),
                 ToRuntime::Start(start) => {
+                    runtime.inside.granted.lock().unwrap().push(start.grants.clone());
                     let end = run_loop(&*runtime, &*runtime, &start, stop.cancelled()).await;
                     ToControl::LoopEnded {
                         run: start.run,
@@ -267,8 +276,33 @@ impl Gateway for Runtime {
     }
 }
 
+impl Runtime {
+    /// What a call of a service said: its answer, or status and code.
+    async fn service(&self, call: &ToolCall, name: &str, arguments: &str) -> String {
+        let (service, method) = name.split_once('.').unwrap();
+        let request = ServiceRequest {
+            service: service.to_owned(),
+            method: method.to_owned(),
+            args: serde_json::from_str(arguments).unwrap_or_default(),
+            call: Some(call.id.clone()),
+            idempotency_key: Some(call.id.to_string()),
+        };
+        match self.client.service(serde_json::to_vec(&request).unwrap().into()).await {
+            Ok(mut answer) => {
+                let mut bytes = Vec::new();
+                while let Some(chunk) = answer.body.chunk().await.unwrap() {
+                    bytes.extend_from_slice(&chunk);
+                }
+                String::from_utf8(bytes).unwrap()
+            }
+            Err(ClientError::Failed(failure)) => format!("{} {}", failure.status, failure.code),
+            Err(error) => error.to_string(),
+        }
+    }
+}
+
 impl Hands for Runtime {
-    /// `hang` never ends, `wait` waits to be released, `long N` says N bytes, `shout N` shows N letters as its progress and waits, `connect HOST PORT` and `resolve NAME` try the way out; all else is said back.
+    /// `hang` never ends, `wait` waits to be released, `long N` says N bytes, `shout N` shows N letters as its progress and waits, `connect HOST PORT` and `resolve NAME` try the way out, `service NAME.METHOD ARGUMENTS` calls a service; all else is said back.
     async fn use_tool(&self, call: &ToolCall, _limits: &RunLimits) -> ToolResult {
         let code = call.input["code"].as_str().unwrap_or_default().to_owned();
         self.inside.made.lock().unwrap().push(code.clone());
@@ -301,6 +335,7 @@ impl Hands for Runtime {
                 Ok(()) => "resolved".to_owned(),
                 Err(error) => error.to_string(),
             },
+            ["service", method, ref arguments @ ..] => self.service(call, method, &arguments.join(" ")).await,
             _ => format!("did {code}"),
         };
         ToolResult::text(call.id.clone(), said)

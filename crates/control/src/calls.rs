@@ -1,0 +1,302 @@
+//! Calls of services: decided by the policy, made by the services, written down with what came of them, and never with what
+//! was handed in or came back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use causes::with_causes;
+use domain::{Event, RunId, ToolCallId};
+use futures::stream::{BoxStream, StreamExt};
+use link::server::ServiceAnswer;
+use policy::Decision;
+use protocol::{ServiceFailure, ServiceGrant, ServiceRequest};
+use secret::Secret;
+use serde_json::json;
+use services::{Call, Catalogue, Failure, Media, Services};
+use store::{Asker, AuditEntry};
+
+use crate::Control;
+use crate::attempts::{self, Target};
+use crate::live::{Live, lock};
+use crate::rights::settled;
+
+/// The longest name of a service or method that is written down.
+const LONGEST_NAME: usize = 100;
+
+/// The services of an installation.
+#[derive(Clone)]
+pub struct Callable {
+    catalogue: Arc<Catalogue>,
+    services: Services,
+}
+
+impl Callable {
+    /// Services that can be called, with what is said of them.
+    #[must_use]
+    pub const fn new(catalogue: Arc<Catalogue>, services: Services) -> Self {
+        Self { catalogue, services }
+    }
+
+    /// Those of which some method is allowed, and can be called.
+    pub(crate) fn within(&self, allowed: impl Fn(&str, &str) -> bool) -> Vec<ServiceGrant> {
+        let grant = |service: &Arc<services::Service>| {
+            let shown = |method: &str| self.services.has(&service.name, method) && allowed(&service.name, method);
+            Some(ServiceGrant {
+                types: service.types(shown)?,
+                name: service.name.clone(),
+                summary: service.summary.clone(),
+                methods: service.methods.keys().filter(|method| shown(method)).cloned().collect(),
+            })
+        };
+        self.catalogue.services().filter_map(grant).collect()
+    }
+}
+
+/// What a call came to, as far as it is known; written down when this is dropped.
+struct Span {
+    control: Control,
+    live: Arc<Live>,
+    run: Option<RunId>,
+    call: Option<ToolCallId>,
+    service: String,
+    method: String,
+    decision: Decision,
+    began: Instant,
+    status: u16,
+    code: Option<String>,
+    bytes: u64,
+    /// It is not worth writing down.
+    forgotten: bool,
+}
+
+impl Span {
+    fn fail(&mut self, failure: &ServiceFailure) {
+        self.status = failure.status;
+        self.code = Some(failure.code.clone());
+    }
+
+    fn written(&self, micros: u64) -> (AuditEntry, Event) {
+        let decision = &self.decision;
+        let entry = AuditEntry {
+            action: if decision.is_allowed() {
+                "service.called".to_owned()
+            } else {
+                "service.denied".to_owned()
+            },
+            subject: format!("session:{}", self.live.session),
+            detail: json!({
+                "owner": self.live.owner,
+                "run": self.run,
+                "call": self.call,
+                "service": self.service,
+                "method": self.method,
+                "decision": decision.outcome,
+                "layer": decision.layer,
+                "rule": decision.rule,
+                "status": self.status,
+                "code": self.code,
+                "bytes": self.bytes,
+                "micros": micros,
+            }),
+        };
+        let event = Event::ServiceCalled {
+            run: self.run,
+            call: self.call.clone(),
+            service: self.service.clone(),
+            method: self.method.clone(),
+            outcome: decision.outcome.as_str().to_owned(),
+            status: self.status,
+            code: self.code.clone(),
+            micros,
+            bytes: self.bytes,
+        };
+        (entry, event)
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        if self.forgotten {
+            return;
+        }
+        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let (entry, event) = self.written(micros);
+        let (control, live) = (self.control.clone(), Arc::clone(&self.live));
+        self.control.0.tasks.spawn(async move {
+            let store = &control.0.store;
+            if let Err(error) = store.audit(Asker::Session(live.session), vec![entry]).await {
+                tracing::error!(session = %live.session, error = with_causes(&error), "could not audit a call of a service");
+            }
+            control.record(&live, vec![event]).await;
+        });
+    }
+}
+
+impl Control {
+    /// Whether a token is a session's, so that its bearer may be told what is wrong with a request.
+    pub async fn knows_session(&self, token: &Secret) -> bool {
+        self.0.store.check_session_token(token.expose()).await.is_ok()
+    }
+
+    /// Calls a method of a service for whoever shows a session's token.
+    ///
+    /// # Errors
+    /// The token is no living session's; the session may not; there is no such method; it failed.
+    pub async fn proxy(&self, token: &Secret, request: ServiceRequest) -> Result<ServiceAnswer, ServiceFailure> {
+        let session = self.0.store.check_session_token(token.expose()).await;
+        let live = session.ok().and_then(|session| self.0.lives.find(session));
+        let Some(live) = live.filter(|live| live.seat.is_taken()) else {
+            let words = "the token is no living session's, or no longer good";
+            return Err(ServiceFailure::new(401, "unauthorized", words)
+                .remedy("services are called with the token of a session whose sandbox runs"));
+        };
+        self.call_service(&live, request).await
+    }
+
+    /// Calls a method of a service for a session.
+    pub(crate) async fn call_service(
+        &self,
+        live: &Arc<Live>,
+        request: ServiceRequest,
+    ) -> Result<ServiceAnswer, ServiceFailure> {
+        let ServiceRequest {
+            service,
+            method,
+            args,
+            call,
+            idempotency_key,
+        } = request;
+        let layers = self.layers(live).await.map_err(|error| {
+            tracing::warn!(session = %live.session, error = with_causes(&error), "nothing is known of a session's rights");
+            ServiceFailure::new(503, "unavailable", "what this session may do cannot be read at present")
+        })?;
+        // Whoever may not run code has nothing to call services with.
+        let code = settled(layers.tool("exec"));
+        let decision = if code.is_allowed() {
+            settled(layers.service(&service, &method))
+        } else {
+            code
+        };
+        let active = live.active();
+        let known = |call: &ToolCallId| {
+            active
+                .as_ref()
+                .is_some_and(|active| lock(&active.calls).contains_key(call))
+        };
+        let mut span = Span {
+            control: self.clone(),
+            live: Arc::clone(live),
+            run: active.as_ref().map(|active| active.run),
+            call: call.filter(known),
+            service: shown(&service),
+            method: shown(&method),
+            decision,
+            began: Instant::now(),
+            status: 200,
+            code: None,
+            bytes: 0,
+            forgotten: false,
+        };
+        if !span.decision.is_allowed() {
+            let failure = refusal(&span.decision, &span.service, &span.method);
+            return Err(self.went_nowhere(span, failure).await);
+        }
+        let key = match (span.run, idempotency_key) {
+            (Some(run), Some(key)) => Some(format!("{run}:{key}")),
+            _ => None,
+        };
+        let answered = match (&self.0.services, serde_json::value::to_raw_value(&args)) {
+            (Some(callable), Ok(arguments)) => {
+                let call = Call {
+                    session: live.session,
+                    service: &service,
+                    method: &method,
+                    arguments: &arguments,
+                    idempotency_key: key.as_deref(),
+                };
+                callable.services.call(call).await.map_err(|failure| failed(&failure))
+            }
+            _ => Err(unknown(&span.service, &span.method)),
+        };
+        let answer = match answered {
+            Ok(answer) => answer,
+            Err(failure) if failure.status < 500 => return Err(self.went_nowhere(span, failure).await),
+            Err(failure) => {
+                span.fail(&failure);
+                return Err(failure);
+            }
+        };
+        Ok(ServiceAnswer {
+            media_type: match answer.media() {
+                Media::Json => "application/json".to_owned(),
+                Media::Bytes(media_type) => media_type.clone(),
+            },
+            length: answer.length(),
+            body: counted(answer, span),
+        })
+    }
+
+    /// A call that went nowhere is written down the first time in a while: nobody fills the books with them.
+    async fn went_nowhere(&self, mut span: Span, failure: ServiceFailure) -> ServiceFailure {
+        span.fail(&failure);
+        let target = Target::new(&format!("{}.{}", span.service, span.method), failure.status, "service");
+        let session = span.live.session;
+        span.forgotten = !self.0.attempts.is_news(session, &target);
+        if !self.0.attempts.is_prompt(session) {
+            tokio::time::sleep(attempts::WAITS).await;
+        }
+        failure
+    }
+}
+
+/// The bytes of an answer as they come. What came of the call is written down when they have been read, or nobody wants them.
+fn counted(answer: services::Answer, mut span: Span) -> BoxStream<'static, std::io::Result<Bytes>> {
+    answer
+        .into_stream()
+        .map(move |piece| match piece {
+            Ok(bytes) => {
+                span.bytes += bytes.len() as u64;
+                Ok(bytes)
+            }
+            Err(failure) => {
+                span.fail(&failed(&failure));
+                Err(std::io::Error::other(failure.message))
+            }
+        })
+        .boxed()
+}
+
+/// A name as an untrusted party wrote it, made fit to be shown.
+fn shown(name: &str) -> String {
+    name.chars()
+        .take(LONGEST_NAME)
+        .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
+        .collect()
+}
+
+fn refusal(decision: &Decision, service: &str, method: &str) -> ServiceFailure {
+    if decision.rule == "services.no_name" {
+        return unknown(service, method);
+    }
+    ServiceFailure::new(
+        403,
+        "denied",
+        format!("{service}.{method} is denied: {}", decision.reason),
+    )
+    .remedy("ask the operator for a role that allows it, or do without")
+}
+
+fn unknown(service: &str, method: &str) -> ServiceFailure {
+    let words = format!("there is no method {service}.{method}");
+    ServiceFailure::new(404, "unknown_method", words).remedy("call one of those that the session's types show")
+}
+
+fn failed(failure: &Failure) -> ServiceFailure {
+    let seconds = |delay: Duration| u32::try_from(delay.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
+    ServiceFailure {
+        remedy: failure.remedy.clone(),
+        retry_after: failure.retry_after.map(seconds),
+        ..ServiceFailure::new(failure.status(), failure.code.as_str(), failure.message.clone())
+    }
+}

@@ -1,0 +1,107 @@
+//! What a run is given when it is taken. It is never more than that while the run lasts.
+
+use std::sync::Arc;
+
+use domain::{RunLimits, ToolDefinition};
+use policy::{Layers, Limits};
+use protocol::{Grants, ServiceGrant};
+use providers::Model;
+use store::Caps;
+
+use crate::Control;
+
+/// What a run may use.
+#[derive(Debug)]
+pub(crate) struct Offer {
+    /// The system prompt, whole.
+    pub(crate) system: String,
+    /// The tools that the model is told of.
+    pub(crate) tools: Vec<ToolDefinition>,
+    /// What may be used up.
+    pub(crate) limits: RunLimits,
+    /// What may be spent.
+    pub(crate) caps: Caps,
+    /// Services and skills.
+    pub(crate) grants: Grants,
+    layers: Arc<Layers>,
+}
+
+impl Offer {
+    /// Whether there is a tool of that name.
+    pub(crate) fn has_tool(&self, name: &str) -> bool {
+        self.tools.iter().any(|tool| tool.name == name)
+    }
+
+    /// Whether a model may be asked.
+    pub(crate) fn has_model(&self, model: &Model) -> bool {
+        self.layers.model(&model.name).is_allowed() && (model.price.is_some() || !self.is_capped())
+    }
+
+    /// Whether what a model costs is held against a cap.
+    pub(crate) fn is_capped(&self) -> bool {
+        let caps = self.caps;
+        caps.run.is_some() || caps.session.is_some() || caps.user.is_some() || caps.day.is_some()
+    }
+}
+
+fn lowered(caps: Caps, limits: &Limits) -> Caps {
+    let lower = |cap: Option<_>, limit: Option<policy::Dollars>| match (cap, limit) {
+        (Some(cap), Some(limit)) => Some(std::cmp::min(cap, limit.0)),
+        (cap, limit) => cap.or(limit.map(|limit| limit.0)),
+    };
+    Caps {
+        run: lower(caps.run, limits.run_dollars),
+        session: lower(caps.session, limits.session_dollars),
+        user: lower(caps.user, limits.user_dollars),
+        ..caps
+    }
+}
+
+impl Control {
+    /// What a run is given under these layers.
+    pub(crate) fn offer(&self, layers: Arc<Layers>) -> Offer {
+        let config = &self.0.config;
+        let limits = layers.limits();
+        let tools: Vec<_> = config
+            .tools
+            .iter()
+            .filter(|tool| layers.tool(&tool.name).is_allowed())
+            .cloned()
+            .collect();
+        let skills: Vec<_> = config
+            .skills
+            .iter()
+            .filter(|skill| layers.skill(&skill.name).is_allowed())
+            .collect();
+        let services = if layers.tool("exec").is_allowed() {
+            self.services_within(&layers)
+        } else {
+            Vec::new()
+        };
+        Offer {
+            system: config.system.clone().unwrap_or_else(|| {
+                let lines: Vec<_> = services
+                    .iter()
+                    .map(|service| (service.name.as_str(), service.summary.as_str()))
+                    .collect();
+                agent::system_prompt(&skills::catalogue(skills.iter().copied()), &lines)
+            }),
+            tools,
+            limits: limits.of_run(config.limits),
+            caps: lowered(config.caps, &limits),
+            grants: Grants {
+                services,
+                skills: Some(skills.iter().map(|skill| skill.name.clone()).collect()),
+            },
+            layers,
+        }
+    }
+
+    /// The services of which some method is allowed, as a sandbox and a model are told of them.
+    fn services_within(&self, layers: &Layers) -> Vec<ServiceGrant> {
+        let Some(services) = &self.0.services else {
+            return Vec::new();
+        };
+        services.within(|service, method| layers.service(service, method).is_allowed())
+    }
+}

@@ -1,0 +1,220 @@
+//! The way out of sandboxes: the broker decides and carries, here it is told who asks, and what it says is written down.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use causes::with_causes;
+use domain::{Event, SessionId};
+use egress::{Admitted, Broker, BrokerError, Decide, Denied, Outcome, Record};
+use lifecycle::Tasks;
+use link::server::{Carrier, Connection};
+use protocol::{Denial, Refusal, RefusalCode};
+use serde_json::json;
+use store::{Asker, AuditEntry};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use crate::Control;
+use crate::attempts::{Target, WAITS};
+use crate::live::{Live, Lives};
+
+/// What was tried and is not written down yet.
+const RECORDS: usize = 4_096;
+/// What is written down together.
+const TOGETHER: usize = 256;
+
+/// Makes a broker, given what the sessions' scopes say, who is told of what was tried, and who owns its tasks.
+pub type MakeBroker = dyn FnOnce(Arc<Decide>, mpsc::Sender<Record>, Tasks) -> Result<Broker, BrokerError> + Send;
+
+/// A connection that may be.
+struct Allowed(Admitted);
+
+#[async_trait]
+impl Carrier for Allowed {
+    async fn carry(self: Box<Self>, near: Box<dyn Connection>) {
+        self.0.carry(near).await;
+    }
+}
+
+/// A broker, and what it tells.
+pub(crate) fn make(
+    make: Box<MakeBroker>,
+    lives: &Arc<Lives>,
+    tasks: &Tasks,
+) -> Result<(Broker, mpsc::Receiver<Record>), BrokerError> {
+    let (tell, told) = mpsc::channel(RECORDS);
+    let lives = Arc::clone(lives);
+    let decide: Arc<Decide> = Arc::new(move |session, destination, port| {
+        Control::decide_egress(lives.find(session).as_deref(), destination, port)
+    });
+    Ok((make(decide, tell, tasks.clone())?, told))
+}
+
+impl Control {
+    /// Has a connection carried, or says why not.
+    pub(crate) async fn carry(&self, live: &Live, host: &str, port: u16) -> Result<Box<dyn Carrier>, Refusal> {
+        let Some(broker) = &self.0.broker else {
+            return Err(self.no_way(live, Target::new(host, port, "tcp")).await);
+        };
+        self.know_rights(live).await?;
+        match broker.admit(live.session, host, port) {
+            Ok(admitted) => Ok(Box::new(Allowed(admitted))),
+            Err(denied) => Err(self.denied(live, denied).await),
+        }
+    }
+
+    /// Whether a name may be known inside. Nothing is resolved.
+    pub(crate) async fn name(&self, live: &Live, name: &str) -> Result<(), Refusal> {
+        let Some(broker) = &self.0.broker else {
+            return Err(self.no_way(live, Target::new(name, 53, "dns")).await);
+        };
+        self.know_rights(live).await?;
+        match broker.resolve(live.session, name) {
+            Ok(()) => Ok(()),
+            Err(denied) => Err(self.denied(live, denied).await),
+        }
+    }
+
+    /// What a session may do has changed: it counts for open connections too.
+    pub(crate) fn recheck(&self, live: &Live) {
+        if let Some(broker) = &self.0.broker {
+            broker.recheck(live.session);
+        }
+    }
+
+    /// The certificates that a sandbox is to trust.
+    pub(crate) fn authorities(&self) -> String {
+        let Some(broker) = &self.0.broker else {
+            return String::new();
+        };
+        broker.authorities().unwrap_or_else(|error| {
+            tracing::error!(
+                error = with_causes(&error),
+                "no certificates for a sandbox: connections whose TLS is intercepted will fail in it"
+            );
+            String::new()
+        })
+    }
+
+    /// The broker asks from memory.
+    async fn know_rights(&self, live: &Live) -> Result<(), Refusal> {
+        match self.layers(live).await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                tracing::warn!(session = %live.session, error = with_causes(&error), "nothing is known of a session's rights");
+                let words = "what this session may do cannot be read at present";
+                Err(Refusal::new(RefusalCode::Unavailable, words))
+            }
+        }
+    }
+
+    /// The refusal of what the broker refused, which it has told already.
+    async fn denied(&self, live: &Live, denied: Denied) -> Refusal {
+        if !self.0.attempts.is_prompt(live.session) {
+            sleep(WAITS).await;
+        }
+        let denial = Denial {
+            reason: denied.code.as_str().to_owned(),
+            rule: denied.rule.clone(),
+            remedy: Some(denied.remedy.clone()),
+        };
+        Refusal::denied(denied.to_string(), denial)
+    }
+
+    /// Where there is no broker, nothing leaves.
+    async fn no_way(&self, live: &Live, target: Target) -> Refusal {
+        if self.0.attempts.is_news(live.session, &target) {
+            let entry = AuditEntry {
+                action: "egress.denied".to_owned(),
+                subject: format!("session:{}", live.session),
+                detail: json!({
+                    "host": target.host,
+                    "port": target.port,
+                    "protocol": target.protocol,
+                    "rule": "no_egress",
+                }),
+            };
+            self.write_down(live.session, vec![entry], vec![target.event()]).await;
+        }
+        if !self.0.attempts.is_prompt(live.session) {
+            sleep(WAITS).await;
+        }
+        Refusal::new(RefusalCode::Denied, target.refusal())
+    }
+
+    /// Writes down what the broker tells, until it is gone.
+    pub(crate) async fn write_records(self, mut told: mpsc::Receiver<Record>) {
+        let mut records = Vec::with_capacity(TOGETHER);
+        while told.recv_many(&mut records, TOGETHER).await > 0 {
+            let mut sessions: BTreeMap<SessionId, (Vec<AuditEntry>, Vec<Event>)> = BTreeMap::new();
+            for record in records.drain(..) {
+                let (entries, events) = sessions.entry(record.session).or_default();
+                if let Outcome::Denied(denied) = &record.outcome {
+                    let target = Target::new(&record.host, record.port, record.protocol);
+                    if !self.0.attempts.is_news(record.session, &target) {
+                        continue;
+                    }
+                    events.push(Event::EgressDenied {
+                        reason: denied.to_string(),
+                        host: target.host,
+                        port: target.port,
+                        protocol: target.protocol.to_owned(),
+                    });
+                }
+                entries.push(entry(&record));
+            }
+            for (session, (entries, events)) in sessions {
+                self.write_down(session, entries, events).await;
+            }
+        }
+    }
+
+    async fn write_down(&self, session: SessionId, entries: Vec<AuditEntry>, events: Vec<Event>) {
+        if entries.is_empty() {
+            return;
+        }
+        if let Err(error) = self.0.store.audit(Asker::Session(session), entries).await {
+            tracing::error!(%session, error = with_causes(&error), "could not audit what left a sandbox, or wanted to");
+        }
+        if events.is_empty() {
+            return;
+        }
+        match self.live(Asker::System, session).await {
+            Ok(live) => self.record(&live, events).await,
+            Err(error) => {
+                tracing::error!(%session, error = with_causes(&error), "could not tell of a refused connection");
+            }
+        }
+    }
+}
+
+fn entry(record: &Record) -> AuditEntry {
+    let (action, code) = match &record.outcome {
+        Outcome::Allowed => ("egress.allowed", None),
+        Outcome::Denied(denied) => ("egress.denied", Some(denied.code.as_str())),
+    };
+    let request = record.request.as_ref().map(|request| {
+        json!({
+            "method": request.method,
+            "path": request.path,
+            "status": request.status,
+            "injected": request.injected,
+        })
+    });
+    AuditEntry {
+        action: action.to_owned(),
+        subject: format!("session:{}", record.session),
+        detail: json!({
+            "host": record.host,
+            "port": record.port,
+            "protocol": record.protocol,
+            "rule": record.rule,
+            "code": code,
+            "request": request,
+            "sent": record.sent,
+            "received": record.received,
+            "milliseconds": u64::try_from(record.took.as_millis()).unwrap_or(u64::MAX),
+        }),
+    }
+}

@@ -1,0 +1,248 @@
+//! Services called from a sandbox: decided, made, shown and written down.
+
+use std::sync::Arc;
+
+use control::{NewPrompt, ServiceRequest};
+use domain::{Delivery, Door, Event};
+use lifecycle::Tasks;
+use policy::Scope;
+use secret::Secret;
+use serde_json::{Value, json};
+use store::{Accepted, Asker, Target};
+use testkit::within;
+
+use crate::world::crm::{ANSWERED, CANARY, outside, upstream};
+use crate::world::{Differs, World, in_both_placements_with};
+
+/// What is handed in: it stands neither in events nor in the audit log.
+const ASKED: &str = "what-was-asked";
+
+fn everybody(json: Value) -> Scope {
+    serde_json::from_value(json).unwrap()
+}
+
+fn with_services(port: u16) -> Differs {
+    Differs {
+        config: |config| {
+            config.system = None;
+            let scope =
+                json!({"services": {"allow": ["crm.*"], "deny": ["*.remove"]}, "tools": {"exec": true, "read": true}});
+            config.policies.roles.insert("everybody".to_owned(), everybody(scope));
+        },
+        outside: Arc::new(move |folder, tasks| outside(port, folder, tasks)),
+        ..Differs::default()
+    }
+}
+
+/// What calls of services said, one run with one call.
+async fn called(world: &World, target: Target, code: &str) -> (Accepted, String) {
+    world.will_call(&[("a", code)]);
+    world.will_say("So be it.");
+    let accepted = world.prompt_to(target, "go", Delivery::Restart).await;
+    world.done(&accepted).await;
+    let said = world.said(accepted.session).await;
+    let result = said.iter().rev().nth(1).cloned().unwrap();
+    (accepted, result)
+}
+
+async fn service_event(world: &World, accepted: &Accepted, wanted: u16) -> Event {
+    let is = |event: &Event| matches!(event, Event::ServiceCalled { status, .. } if *status == wanted);
+    world.event(accepted.session, "the call to be shown", is).await.event
+}
+
+async fn audited(world: &World, action: &str) -> Vec<Value> {
+    let records = world.store.audit_page(Asker::System, 0, false, 1_000).await.unwrap();
+    let records = records.into_iter().filter(|record| record.entry.action == action);
+    records.map(|record| record.entry.detail).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_method_that_is_allowed_is_called_and_written_down_without_what_was_said() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let port = upstream(&tasks).await;
+    in_both_placements_with(
+        || with_services(port),
+        async |world| {
+            let code = format!("service crm.get {}", json!({"id": ASKED}));
+            let (accepted, result) = called(&world, world.target(), &code).await;
+            assert!(result.contains(ANSWERED), "{result}");
+            let event = service_event(&world, &accepted, 200).await;
+            let Event::ServiceCalled {
+                run,
+                call,
+                service,
+                method,
+                outcome,
+                code,
+                bytes,
+                ..
+            } = &event
+            else {
+                panic!("{event:?}");
+            };
+            assert_eq!(*run, Some(accepted.run));
+            assert_eq!(call.as_ref().map(ToString::to_string).as_deref(), Some("a"));
+            assert_eq!(
+                (service.as_str(), method.as_str(), outcome.as_str(), code),
+                ("crm", "get", "allow", &None)
+            );
+            assert_eq!(*bytes, json!({"name": ANSWERED}).to_string().len() as u64);
+            let entries = audited(&world, "service.called").await;
+            assert_eq!(entries.len(), 1);
+            assert_eq!(entries[0]["rule"], "services.allow:crm.*");
+            assert_eq!(entries[0]["layer"], "role everybody");
+            for written in [format!("{event:?}"), entries[0].to_string()] {
+                for word in [CANARY, ANSWERED, ASKED] {
+                    assert!(!written.contains(word), "{written}");
+                }
+            }
+            // The model and the sandbox are told of what is allowed and of nothing else.
+            let granted = world.inside.granted();
+            assert_eq!(granted.services[0].methods, ["get"]);
+            assert!(granted.services[0].types.contains("get(") && !granted.services[0].types.contains("remove"));
+            let request = world.models.received().pop().unwrap().body.to_string();
+            assert!(
+                request.contains("crm: Contacts of the company") && !request.contains(CANARY),
+                "{request}"
+            );
+            world.assert_whole(accepted.session).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_070_only_registered_methods_dispatch() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let port = upstream(&tasks).await;
+    let world = World::new(with_services(port)).await;
+    for method in [
+        "constructor",
+        "__proto__",
+        "toString",
+        "",
+        "get.x",
+        "GET",
+        "get ",
+        "../get",
+        "*",
+    ] {
+        let (_, result) = called(&world, world.target(), &format!("service crm.{method} {{}}")).await;
+        assert!(result.contains("404 unknown_method"), "{method:?}: {result}");
+    }
+    for service in ["constructor", "__proto__", "nothing"] {
+        let (_, result) = called(&world, world.target(), &format!("service {service}.get {{}}")).await;
+        assert!(result.contains("403 denied"), "{service}: {result}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_077_a_method_that_is_denied_is_refused_audited_and_does_not_fill_the_books() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let port = upstream(&tasks).await;
+    let world = World::new(with_services(port)).await;
+    let remove = format!("service crm.remove {}", json!({"id": ASKED}));
+    let (accepted, result) = called(&world, world.target(), &remove).await;
+    assert!(result.contains("403 denied"), "{result}");
+    let event = service_event(&world, &accepted, 403).await;
+    assert!(
+        matches!(&event, Event::ServiceCalled { outcome, .. } if outcome == "deny"),
+        "{event:?}"
+    );
+    for _ in 0..3 {
+        called(&world, Target::Session(accepted.session), &remove).await;
+    }
+    let events = world.events(accepted.session).await;
+    let shown = events
+        .iter()
+        .filter(|event| matches!(event.event, Event::ServiceCalled { .. }));
+    assert_eq!(shown.count(), 1);
+    let entries = audited(&world, "service.denied").await;
+    assert_eq!(entries.len(), 1);
+    assert_eq!(entries[0]["rule"], "services.deny:*.remove");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_076_what_a_session_gave_away_it_cannot_call() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let port = upstream(&tasks).await;
+    let world = World::new(with_services(port)).await;
+    let get = format!("service crm.get {}", json!({"id": "1"}));
+    for (scope, why) in [
+        (json!({"services": []}), "nothing of it"),
+        (json!({"services": {"ask": ["crm.get"]}}), "nobody can be asked yet"),
+        (json!({"tools": {"exec": false}}), "there is nothing to call it from"),
+    ] {
+        world.will_call(&[("a", get.as_str())]);
+        world.will_say("So be it.");
+        let prompt = NewPrompt {
+            scope: Some(everybody(scope)),
+            ..NewPrompt::words(world.target(), Door::Api, "go")
+        };
+        let accepted = world.control.prompt(world.asker, prompt).await.unwrap();
+        world.done(&accepted).await;
+        let said = world.said(accepted.session).await.join("\n");
+        assert!(!said.contains(ANSWERED), "{why}: {said}");
+        assert_eq!(world.inside.granted().services.len(), 0, "{why}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_066_the_door_for_services_knows_sessions_by_their_tokens_only() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let port = upstream(&tasks).await;
+    let world = World::new(with_services(port)).await;
+    let (accepted, _) = called(&world, world.target(), "look").await;
+    let (sandbox, _) = world.inside.newest();
+    let token = world.inside.tokens(sandbox).pop().unwrap();
+    let request = |method: &str, args: Value| ServiceRequest {
+        service: "crm".to_owned(),
+        method: method.to_owned(),
+        args,
+        call: None,
+        idempotency_key: None,
+    };
+    let answer = world
+        .control
+        .proxy(&token, request("get", json!({"id": "1"})))
+        .await
+        .unwrap();
+    assert_eq!(answer.media_type, "application/json");
+    drop(answer);
+    for (method, args, status) in [
+        ("get", json!({}), 422),
+        ("get", json!({"id": "1", "session": accepted.session}), 422),
+        ("get", json!({"id": 5}), 422),
+        ("remove", json!({"id": "1"}), 403),
+        ("gone", json!({}), 404),
+    ] {
+        let failure = world
+            .control
+            .proxy(&token, request(method, args.clone()))
+            .await
+            .unwrap_err();
+        assert_eq!(failure.status, status, "{method} {args}: {failure:?}");
+    }
+    for stranger in ["", "x", "' OR '1'='1"] {
+        let failure = world
+            .control
+            .proxy(&Secret::new(stranger), request("get", json!({"id": "1"})))
+            .await
+            .unwrap_err();
+        assert_eq!((failure.status, failure.code.as_str()), (401, "unauthorized"));
+    }
+    // The token of a session whose sandbox is gone opens nothing.
+    world.control.archive(world.asker, accepted.session).await.unwrap();
+    let failure = within(
+        "an answer",
+        world.control.proxy(&token, request("get", json!({"id": "1"}))),
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(failure.status, 401);
+}

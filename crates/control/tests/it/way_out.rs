@@ -1,0 +1,114 @@
+//! The way out: the scope and the broker decide, and what was tried is written down.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use control::{NewPrompt, Outside};
+use dial::{Dialer, Resolve, ResolveError};
+use domain::{Delivery, Door, Event};
+use egress::{Broker, Limits, Rule, Rules, Surroundings};
+use rustls::RootCertStore;
+use secret::{Reference, Secret};
+use serde_json::json;
+use store::{Asker, Target};
+
+use crate::world::{Differs, MakeOutside, World};
+
+/// Nothing here is ever resolved: what is let through is told by the words of what comes after.
+struct Nowhere;
+
+#[async_trait]
+impl Resolve for Nowhere {
+    async fn resolve(&self, _: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        Ok(Vec::new())
+    }
+}
+
+fn outside() -> MakeOutside {
+    Arc::new(|folder, _| {
+        let folder = folder.join("egress");
+        Outside {
+            egress: Some(Box::new(move |decide, audit, tasks| {
+                let rules: BTreeMap<String, Rule> = [(
+                    "docs".to_owned(),
+                    serde_json::from_value(json!({"hosts": ["docs.example.com"]})).unwrap(),
+                )]
+                .into();
+                let surroundings = Surroundings {
+                    rules: Rules::new(rules).unwrap(),
+                    limits: Limits::default(),
+                    decide,
+                    dialer: Dialer::new(Arc::new(Nowhere), dial::Settings::default()),
+                    secrets: Arc::new(BTreeMap::<Reference, Secret>::new()),
+                    roots: Arc::new(RootCertStore::empty()),
+                    audit,
+                    tasks,
+                };
+                Broker::new(&folder, surroundings)
+            })),
+            ..Outside::default()
+        }
+    })
+}
+
+fn differs() -> Differs {
+    Differs {
+        config: |config| {
+            let scope = json!({"egress": ["docs.example.com", "other.example.com"]});
+            config
+                .policies
+                .roles
+                .insert("everybody".to_owned(), serde_json::from_value(scope).unwrap());
+        },
+        outside: outside(),
+        ..Differs::default()
+    }
+}
+
+async fn tried(world: &World, target: Target, code: &str) -> (store::Accepted, String) {
+    world.will_call(&[("a", code)]);
+    world.will_say("So be it.");
+    let accepted = world.prompt_to(target, "go", Delivery::Restart).await;
+    world.done(&accepted).await;
+    let said = world.said(accepted.session).await;
+    let result = said.iter().rev().nth(1).cloned().unwrap();
+    (accepted, result)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_is_known_where_scope_and_rules_both_say_so() {
+    let world = World::new(differs()).await;
+    let (accepted, result) = tried(&world, world.target(), "resolve docs.example.com").await;
+    assert!(result.contains("resolved"), "{result}");
+    let target = Target::Session(accepted.session);
+    for (code, denied) in [
+        ("resolve other.example.com", "other.example.com"),
+        ("resolve evil.example.com", "evil.example.com"),
+        ("connect evil.example.com 443", "evil.example.com"),
+        ("connect docs.example.com 22", "docs.example.com"),
+    ] {
+        let (_, result) = tried(&world, target.clone(), code).await;
+        assert!(
+            !result.contains("resolved") && !result.contains("connected"),
+            "{code}: {result}"
+        );
+        let is = |event: &Event| matches!(event, Event::EgressDenied { host, .. } if host == denied);
+        world.event(accepted.session, "the refusal to be shown", is).await;
+    }
+    // The way out is taken away with a prompt.
+    world.will_call(&[("a", "resolve docs.example.com")]);
+    world.will_say("So be it.");
+    let prompt = NewPrompt {
+        scope: Some(serde_json::from_value(json!({"egress": []})).unwrap()),
+        ..NewPrompt::words(target, Door::Api, "go")
+    };
+    let narrowed = world.control.prompt(world.asker, prompt).await.unwrap();
+    world.done(&narrowed).await;
+    let said = world.said(narrowed.session).await;
+    assert!(!said.iter().rev().nth(1).unwrap().contains("resolved"), "{said:?}");
+    let records = world.store.audit_page(Asker::System, 0, false, 1_000).await.unwrap();
+    let denied = records.iter().filter(|record| record.entry.action == "egress.denied");
+    assert_eq!(denied.count(), 5, "{records:#?}");
+}

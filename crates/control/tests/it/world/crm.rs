@@ -1,0 +1,115 @@
+//! A service with a real upstream, for sandboxes to call.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use async_trait::async_trait;
+use control::{Callable, Outside};
+use dial::{Dialer, Resolve, ResolveError};
+use lifecycle::Tasks;
+use secret::{Reference, Secret};
+use serde_json::json;
+use services::{Bound, Catalogue, ServiceSettings, Services, Trust};
+use std::sync::Arc;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+/// The credential, which nobody but the upstream may see.
+pub(crate) const CANARY: &str = "canary-5d81f2";
+/// What the upstream answers.
+pub(crate) const ANSWERED: &str = "Ada Lovelace";
+
+const DEFINITION: &str = r#"
+name = "crm"
+summary = "Contacts of the company"
+kind = "http"
+base_url = "http://crm.example.com/v1"
+
+[auth]
+kind = "bearer"
+
+[methods.get]
+summary = "One contact"
+access = "read"
+request = "GET /contacts/{id}"
+arguments.properties.id.type = "string"
+arguments.required = ["id"]
+
+[methods.remove]
+summary = "Remove a contact"
+access = "write"
+request = "DELETE /contacts/{id}"
+arguments.properties.id.type = "string"
+arguments.required = ["id"]
+"#;
+
+struct Here;
+
+#[async_trait]
+impl Resolve for Here {
+    async fn resolve(&self, _: &str) -> Result<Vec<IpAddr>, ResolveError> {
+        Ok(vec!["127.0.0.1".parse().unwrap()])
+    }
+}
+
+/// An upstream that answers every request with a contact, once it has seen the credential.
+pub(crate) async fn upstream(tasks: &Tasks) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tasks.spawn_until_stopped(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                if stream.read(&mut byte).await.unwrap_or(0) == 0 {
+                    break;
+                }
+                request.push(byte[0]);
+            }
+            let request = String::from_utf8(request).unwrap().to_lowercase();
+            let (status, body) = if request.contains(&format!("authorization: bearer {CANARY}")) {
+                ("200 OK", json!({"name": ANSWERED}).to_string())
+            } else {
+                ("401 Unauthorized", "{}".to_owned())
+            };
+            let answer = format!(
+                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                body.len()
+            );
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    port
+}
+
+/// What lies outside: the service `crm`, at that port of this machine. Its definition goes into the folder.
+pub(crate) fn outside(port: u16, folder: &Path, tasks: &Tasks) -> Outside {
+    let crm = folder.join("services/crm");
+    std::fs::create_dir_all(&crm).unwrap();
+    std::fs::write(crm.join("service.toml"), DEFINITION).unwrap();
+    let (catalogue, mistakes) = Catalogue::load(&[folder.join("services")]);
+    assert!(mistakes.is_empty(), "{mistakes:?}");
+    let settings = ServiceSettings {
+        base_url: Some(format!("http://crm.example.com:{port}/v1")),
+        auth: [("token".to_owned(), Bound::from("store:crm"))].into(),
+        addresses: vec!["127.0.0.0/8".parse().unwrap()],
+        ..ServiceSettings::default()
+    };
+    let secrets: BTreeMap<Reference, Secret> = [("store:crm".parse().unwrap(), Secret::new(CANARY))].into();
+    let (services, problems) = Services::new(
+        &catalogue,
+        &[("crm".to_owned(), settings)].into(),
+        Arc::new(secrets),
+        Dialer::new(Arc::new(Here), dial::Settings::default()),
+        Trust::only(b"").unwrap(),
+        tasks.clone(),
+    )
+    .unwrap();
+    assert!(problems.is_empty(), "{problems:?}");
+    Outside {
+        services: Some(Callable::new(Arc::new(catalogue), services)),
+        ..Outside::default()
+    }
+}
