@@ -178,3 +178,6 @@ impl Authorities {
         Ok(known.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;

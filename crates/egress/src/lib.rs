@@ -21,6 +21,7 @@ mod opening;
 mod prefixed;
 mod proxy;
 mod record;
+mod roots;
 mod rules;
 mod session;
 
@@ -28,8 +29,11 @@ pub use authority::{Authorities, AuthorityError};
 pub use broker::{Admitted, Broker, BrokerError, Decide, Surroundings};
 pub use denied::{Code, Denied};
 pub use inject::{Aws, Git, Injection, Mode};
-pub use intercept::{Decided, Intercept, Matching, Parts, PathPattern, PathPatternError, Pending, Stream, TokenAnswers};
+pub use intercept::{
+    Ask, Decided, Dial, Intercept, Matching, Parts, PathPattern, PathPatternError, Pending, Stream, TokenAnswers,
+};
 pub use limits::Limits;
 pub use proxy::{ProxySettings, ProxyUrl};
 pub use record::{Outcome, Record, Request};
+pub use roots::machine_roots;
 pub use rules::{Mistake, Rule, Rules, Scheme};

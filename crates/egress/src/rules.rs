@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dial::{Allow, Network};
 use policy::{Destination, HostPattern};
+use secret::Reference;
 use serde::Deserialize;
 
 use crate::inject::{Aws, Git, Injection};
@@ -97,9 +98,27 @@ impl Rule {
         !self.inject.is_empty() || self.git.is_some() || self.aws.is_some()
     }
 
+    /// Every reference to a secret in it.
+    pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        let git = self.git.iter().map(|git| &git.secret);
+        let aws = self.aws.iter().flat_map(|aws| {
+            let keys = [&aws.access_key, &aws.secret_key];
+            keys.into_iter().chain(&aws.session_token)
+        });
+        let proxy = self.proxy.iter().filter_map(|proxy| proxy.password.as_ref());
+        self.inject
+            .iter()
+            .map(Injection::reference)
+            .chain(git)
+            .chain(aws)
+            .chain(proxy)
+    }
+
     /// Whether it puts a secret into bodies.
     pub(crate) fn fills_body(&self) -> bool {
-        self.inject.iter().any(|injection| matches!(injection, Injection::Body { .. }))
+        self.inject
+            .iter()
+            .any(|injection| matches!(injection, Injection::Body { .. }))
     }
 
     /// The addresses that it lets be dialled: those of its networks, and those that it names as hosts.

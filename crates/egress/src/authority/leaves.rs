@@ -108,6 +108,18 @@ impl Leaves {
     }
 }
 
+#[cfg(test)]
+impl Leaves {
+    pub(super) fn kept(&self) -> usize {
+        self.0.lock().unwrap().made.len()
+    }
+
+    pub(super) fn key(&self) -> Vec<u8> {
+        let state = self.0.lock().unwrap();
+        state.key.as_ref().unwrap().public_key_raw().to_vec()
+    }
+}
+
 impl State {
     fn make(&mut self, host: &Destination, authorities: &Authorities, now: Timestamp) -> Result<Leaf, LeafError> {
         let authority = authorities.signing(now)?;
