@@ -156,9 +156,12 @@ pub(crate) struct Injected {
 /// Resolves a secret for one request.
 pub(crate) fn resolve(source: &dyn Source, reference: &Reference, rule: &str) -> Result<Secret, Denied> {
     let none = |reason: String, remedy: String| Denied::new(Code::NoSecret, reason, remedy).by(rule);
-    let secret = source
-        .secret(reference)
-        .map_err(|unresolved| none(format!("the rule's secret is not there: {unresolved}"), unresolved.remedy))?;
+    let secret = source.secret(reference).map_err(|unresolved| {
+        none(
+            format!("the rule's secret is not there: {unresolved}"),
+            unresolved.remedy,
+        )
+    })?;
     if secret.expose().is_empty() {
         return Err(none(
             format!("the rule's secret {reference} is empty"),

@@ -82,15 +82,21 @@ pub struct Matching {
     pub rules: Vec<Arc<Rule>>,
 }
 
+/// A question about a connection.
+pub type Ask<T> = Arc<dyn Fn(&Decided) -> Result<T, Denied> + Send + Sync>;
+
+/// What opens a connection to an upstream.
+pub type Dial = Arc<dyn Fn(&Decided, &Arc<Rule>) -> Pending<Result<Box<dyn Stream>, Denied>> + Send + Sync>;
+
 /// What intercepting needs of the broker.
 #[derive(Clone)]
 pub struct Parts {
     /// The rules for a connection, asked again for each request.
-    pub matching: Arc<dyn Fn(&Decided) -> Result<Arc<Matching>, Denied> + Send + Sync>,
+    pub matching: Ask<Arc<Matching>>,
     /// A connection to the upstream, at an address that was checked, through the rule's proxy.
-    pub dial: Arc<dyn Fn(&Decided, &Arc<Rule>) -> Pending<Result<Box<dyn Stream>, Denied>> + Send + Sync>,
+    pub dial: Dial,
     /// How to be the host towards the client: a certificate for it, made for this session.
-    pub server: Arc<dyn Fn(&Decided) -> Result<Arc<ServerConfig>, Denied> + Send + Sync>,
+    pub server: Ask<Arc<ServerConfig>>,
     /// Where secrets are.
     pub secrets: Arc<dyn Source>,
     /// Told of every request once it is over.
@@ -225,7 +231,9 @@ impl Shared {
     /// The places of a session for requests under way.
     fn places(&self, session: SessionId) -> Arc<Semaphore> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = places.entry(session).or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE)));
+        let place = places
+            .entry(session)
+            .or_insert_with(|| Arc::new(Semaphore::new(AT_ONCE)));
         Arc::clone(place)
     }
 }

@@ -84,7 +84,11 @@ impl Aws {
                 ),
             );
         }
-        let payload = match head.headers.get(CONTENT_HASH).map(|hash| hash.to_str().unwrap_or_default()) {
+        let payload = match head
+            .headers
+            .get(CONTENT_HASH)
+            .map(|hash| hash.to_str().unwrap_or_default())
+        {
             Some(said) if said == UNSIGNED || said == "STREAMING-UNSIGNED-PAYLOAD-TRAILER" || is_hash(said) => {
                 Payload::Said(said.to_owned())
             }
@@ -153,7 +157,10 @@ impl Aws {
         for (name, value) in set {
             head.headers.insert(name, value);
         }
-        Ok([Some(access_key), Some(secret_key), session_token].into_iter().flatten().collect())
+        Ok([Some(access_key), Some(secret_key), session_token]
+            .into_iter()
+            .flatten()
+            .collect())
     }
 
     /// What the client signed for, in a header or the query.
@@ -185,7 +192,12 @@ impl Aws {
                 .collect();
             head.query = (!rest.is_empty()).then(|| rest.join("&"));
             return target_of(&credential).map_or_else(
-                || denied("the signature in the query names no region and service", "sign with Signature Version 4"),
+                || {
+                    denied(
+                        "the signature in the query names no region and service",
+                        "sign with Signature Version 4",
+                    )
+                },
                 |target| Ok(Some(target)),
             );
         }
@@ -201,7 +213,12 @@ impl Aws {
             .find_map(|part| part.trim().strip_prefix("Credential="))
             .unwrap_or_default();
         target_of(credential).map_or_else(
-            || denied("the request's signature names no region and service", "sign with Signature Version 4"),
+            || {
+                denied(
+                    "the request's signature names no region and service",
+                    "sign with Signature Version 4",
+                )
+            },
             |target| Ok(Some(target)),
         )
     }
@@ -289,7 +306,11 @@ mod tests {
             )
         };
         assert!(aws().prepare(&mut head(Some(&query(60)), &[]), false, "r").is_err());
-        assert!(aws().prepare(&mut head(Some("x-amz-signature=00"), &[]), false, "r").is_err());
+        assert!(
+            aws()
+                .prepare(&mut head(Some("x-amz-signature=00"), &[]), false, "r")
+                .is_err()
+        );
         let lenient = Aws {
             presigned: Some(300),
             ..aws()

@@ -64,7 +64,10 @@ impl Git {
             return Err(format!("the repository {} is not in the rule", repository.join("/")));
         }
         if service == Service::ReceivePack && !self.write {
-            return Err(format!("pushing to {} is not allowed, only fetching", repository.join("/")));
+            return Err(format!(
+                "pushing to {} is not allowed, only fetching",
+                repository.join("/")
+            ));
         }
         Ok(())
     }
@@ -76,9 +79,11 @@ fn matches(pattern: &str, repository: &[String]) -> bool {
     };
     let last = last.strip_suffix(".git").unwrap_or(last);
     let mut parts = owners.iter().map(String::as_str).chain([last]);
-    let same = pattern
-        .split('/')
-        .all(|part| parts.next().is_some_and(|name| !name.is_empty() && (part == "*" || part == name)));
+    let same = pattern.split('/').all(|part| {
+        parts
+            .next()
+            .is_some_and(|name| !name.is_empty() && (part == "*" || part == name))
+    });
     same && parts.next().is_none()
 }
 
@@ -93,7 +98,9 @@ mod tests {
             user: access_token(),
             secret: "env:TOKEN".parse().unwrap(),
         };
-        let (path, query) = target.split_once('?').map_or((target, None), |(path, query)| (path, Some(query)));
+        let (path, query) = target
+            .split_once('?')
+            .map_or((target, None), |(path, query)| (path, Some(query)));
         let head = Head {
             method,
             path: path.to_owned(),
@@ -106,7 +113,11 @@ mod tests {
     #[test]
     fn threat_052_only_named_repositories_and_directions_pass() {
         let (get, post) = (Method::GET, Method::POST);
-        assert!(admit(false, get.clone(), "/acme/app.git/info/refs?service=git-upload-pack"));
+        assert!(admit(
+            false,
+            get.clone(),
+            "/acme/app.git/info/refs?service=git-upload-pack"
+        ));
         assert!(admit(false, post.clone(), "/acme/app/git-upload-pack"));
         assert!(admit(false, post.clone(), "/tools/any/git-upload-pack"));
         assert!(admit(true, post.clone(), "/acme/app.git/git-receive-pack"));
@@ -114,7 +125,10 @@ mod tests {
             (&get, "/acme/app.git/info/refs?service=git-receive-pack"),
             (&post, "/acme/app.git/git-receive-pack"),
             (&get, "/acme/app.git/info/refs"),
-            (&get, "/acme/app.git/info/refs?service=git-upload-pack&service=git-receive-pack"),
+            (
+                &get,
+                "/acme/app.git/info/refs?service=git-upload-pack&service=git-receive-pack",
+            ),
             (&get, "/acme/app.git/objects/info/alternates"),
             (&get, "/acme/app.git/HEAD"),
             (&post, "/acme/app.git/info/lfs/objects/batch"),

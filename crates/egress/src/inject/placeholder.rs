@@ -43,10 +43,7 @@ pub(crate) fn in_header(value: &HeaderValue) -> bool {
     let Some((scheme, rest)) = bytes.split_at_checked(6) else {
         return false;
     };
-    scheme.eq_ignore_ascii_case(b"basic ")
-        && LENIENT
-            .decode(rest.trim_ascii())
-            .is_ok_and(|pair| finds(&pair))
+    scheme.eq_ignore_ascii_case(b"basic ") && LENIENT.decode(rest.trim_ascii()).is_ok_and(|pair| finds(&pair))
 }
 
 /// Whether a text has it, percent-encoded or not.
@@ -67,10 +64,7 @@ pub(crate) struct Scan {
 impl Scan {
     /// Looks for this word.
     pub(crate) const fn new(word: &'static [u8]) -> Self {
-        Self {
-            word,
-            tail: Vec::new(),
-        }
+        Self { word, tail: Vec::new() }
     }
 
     /// Whether it has come, in this piece or across the border before it.
@@ -101,7 +95,9 @@ mod tests {
         let text = format!("{{\"key\": \"{PLACEHOLDER}\"}}").into_bytes();
         for size in 1..text.len() {
             let mut scan = Scan::new(PLACEHOLDER.as_bytes());
-            let found = text.chunks(size).any(|piece| scan.found(&Bytes::copy_from_slice(piece)));
+            let found = text
+                .chunks(size)
+                .any(|piece| scan.found(&Bytes::copy_from_slice(piece)));
             assert!(found, "in pieces of {size}");
         }
         let mut scan = Scan::new(PLACEHOLDER.as_bytes());

@@ -15,19 +15,24 @@ pub(super) const fn status(code: Code) -> StatusCode {
         Code::Method => StatusCode::METHOD_NOT_ALLOWED,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::TooManyRequests | Code::TooManyConnections | Code::TooManyCertificates => StatusCode::TOO_MANY_REQUESTS,
-        Code::NoSecret | Code::Unreachable | Code::Untrusted | Code::BadAnswer | Code::Broken => StatusCode::BAD_GATEWAY,
+        Code::NoSecret | Code::Unreachable | Code::Untrusted | Code::BadAnswer | Code::Broken => {
+            StatusCode::BAD_GATEWAY
+        }
         Code::TooSlow => StatusCode::GATEWAY_TIMEOUT,
         _ => StatusCode::FORBIDDEN,
     }
 }
 
-/// A refusal as JSON.
-pub(super) fn refusal(denied: &Denied) -> Response<Download> {
+/// A refusal as JSON. Where a connection carries one request at a time, nothing follows what could not be read.
+pub(super) fn refusal(denied: &Denied, one_at_a_time: bool) -> Response<Download> {
     let mut response = Response::new(Download::whole(json(denied)));
     *response.status_mut() = status(denied.code);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if one_at_a_time && denied.code == Code::Malformed {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 
@@ -40,11 +45,19 @@ pub(super) fn malformed(why: Option<Malformed>) -> Bytes {
             } else {
                 "400 Bad Request"
             },
-            Denied::new(Code::Malformed, why.words(), "send requests that follow RFC 9112 to the letter"),
+            Denied::new(
+                Code::Malformed,
+                why.words(),
+                "send requests that follow RFC 9112 to the letter",
+            ),
         ),
         None => (
             "408 Request Timeout",
-            Denied::new(Code::Malformed, "the request's head did not come in time", "send it again"),
+            Denied::new(
+                Code::Malformed,
+                "the request's head did not come in time",
+                "send it again",
+            ),
         ),
     };
     let body = json(&denied);

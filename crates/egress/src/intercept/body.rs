@@ -13,6 +13,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use scrub::Scrub;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::pool::Load;
 use super::upload::Meter;
 use crate::{Denied, Outcome, Record};
 
@@ -81,7 +82,7 @@ impl Download {
             let data = match &mut self.source {
                 Source::Whole(whole) => return Poll::Ready(whole.take().map(Ok)),
                 Source::Upstream(incoming) => match ready!(Pin::new(incoming).poll_frame(context)) {
-                    None => return Poll::Ready(None),
+                    None => return Poll::Ready(self.decoder.take().map(Decoder::finish)),
                     Some(Err(error)) => return Poll::Ready(Some(Err(io::Error::other(error)))),
                     Some(Ok(frame)) => match frame.into_data() {
                         Ok(data) => data,
@@ -178,6 +179,15 @@ impl Decoder {
         }
     }
 
+    /// What is left; an error where the end is missing.
+    fn finish(self) -> io::Result<Bytes> {
+        let rest = match self {
+            Self::Gzip(decoder) => decoder.finish()?,
+            Self::Zlib(decoder) => decoder.finish()?,
+        };
+        Ok(rest.into())
+    }
+
     fn push(&mut self, piece: &[u8]) -> io::Result<Bytes> {
         let decoded = match self {
             Self::Gzip(decoder) => {
@@ -200,6 +210,7 @@ pub(super) struct Ledger {
     meter: Option<Arc<Meter>>,
     began: Instant,
     place: Option<OwnedSemaphorePermit>,
+    load: Option<Load>,
 }
 
 impl Ledger {
@@ -211,6 +222,7 @@ impl Ledger {
             meter: None,
             began: Instant::now(),
             place: None,
+            load: None,
         }
     }
 
@@ -223,6 +235,11 @@ impl Ledger {
     /// Keeps a place among the session's requests until the account is closed.
     pub(super) fn holds(&mut self, place: OwnedSemaphorePermit) {
         self.place = Some(place);
+    }
+
+    /// Keeps a share in the upstream's connection until the account is closed.
+    pub(super) fn shares(&mut self, load: Option<Load>) {
+        self.load = load;
     }
 
     /// Notes what the client is told.

@@ -13,7 +13,7 @@ use hyper::service::Service;
 use scrub::Scrub;
 
 use super::body::{Download, Ledger};
-use super::pool::Key;
+use super::pool::{Key, Load};
 use super::strict::Tunnel;
 use super::tokens::TokenAnswers;
 use super::upload::{Meter, Upload};
@@ -76,7 +76,7 @@ impl Exchange {
             }
             Ok((response, None)) => response.map(|body| body.keep(ledger)),
             Err(denied) => {
-                let response = answer::refusal(&denied);
+                let response = answer::refusal(&denied, self.tunnel.is_some());
                 ledger.answered(response.status().as_u16(), false);
                 ledger.denied(&denied);
                 response
@@ -128,7 +128,10 @@ impl Exchange {
         } = outgoing;
         let reply = tokio::time::timeout(ANSWER, self.dispatch(request, &rule, key, client.is_some())).await;
         let mut reply = match reply {
-            Ok(Ok(reply)) => reply,
+            Ok(Ok((reply, load))) => {
+                ledger.shares(load);
+                reply
+            }
             // A body that was refused breaks the request; the reason is the refusal.
             Ok(Err(denied)) => return Err(meter.denied().unwrap_or(denied)),
             Err(_) => {
@@ -143,7 +146,10 @@ impl Exchange {
         let injected = !scrub.is_nothing();
         if reply.status() == StatusCode::SWITCHING_PROTOCOLS {
             let (Some(client), true) = (client, websocket::is_websocket(reply.headers())) else {
-                return Err(response::bad(&rule.name, "it changed to a protocol that was not asked for"));
+                return Err(response::bad(
+                    &rule.name,
+                    "it changed to a protocol that was not asked for",
+                ));
             };
             let upstream = hyper::upgrade::on(&mut reply);
             let response = response::switching(&reply, &scrub);
@@ -168,14 +174,15 @@ impl Exchange {
         rule: &Arc<Rule>,
         key: Key,
         may_change: bool,
-    ) -> Result<Response<Incoming>, Denied> {
+    ) -> Result<(Response<Incoming>, Option<Load>), Denied> {
         let pool = &self.shared.pool;
         let decided = &*self.decided;
         let failed = |error: hyper::Error| upstream::unreachable(decided, rule, &causes(&error));
         if !may_change {
-            if let Some(mut line) = pool.many(&key) {
+            if let Some((mut line, load)) = pool.many(&key) {
+                request::for_many(&mut request, decided);
                 match line.try_send_request(request).await {
-                    Ok(reply) => return Ok(reply),
+                    Ok(reply) => return Ok((reply, Some(load))),
                     Err(mut unsent) => match unsent.take_message() {
                         Some(message) => request = message,
                         None => return Err(failed(unsent.into_error())),
@@ -187,7 +194,7 @@ impl Exchange {
                 match line.try_send_request(request).await {
                     Ok(reply) => {
                         pool.keep_one(key, line);
-                        return Ok(reply);
+                        return Ok((reply, None));
                     }
                     Err(mut unsent) => match unsent.take_message() {
                         Some(message) => request = message,
@@ -196,11 +203,18 @@ impl Exchange {
                 }
             }
         }
-        match self.shared.upstream.open(&self.shared.parts, decided, rule, may_change).await? {
+        match self
+            .shared
+            .upstream
+            .open(&self.shared.parts, decided, rule, may_change)
+            .await?
+        {
             Line::Many(mut line) => {
-                pool.keep_many(key, line.clone());
+                let load = Load::default();
+                pool.keep_many(key, line.clone(), Arc::clone(&load));
                 request::for_many(&mut request, decided);
-                line.send_request(request).await.map_err(failed)
+                let reply = line.send_request(request).await.map_err(failed)?;
+                Ok((reply, Some(load)))
             }
             Line::One(mut line) => {
                 request::for_one(&mut request, decided);
@@ -208,7 +222,7 @@ impl Exchange {
                 if reply.status() != StatusCode::SWITCHING_PROTOCOLS {
                     pool.keep_one(key, line);
                 }
-                Ok(reply)
+                Ok((reply, None))
             }
         }
     }

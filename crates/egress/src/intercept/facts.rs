@@ -18,7 +18,10 @@ pub(super) fn server_name(decided: &Decided, said: Option<&str>) -> Result<(), D
     }
     Err(Denied::new(
         Code::OtherServerName,
-        format!("the connection was opened for {}, and TLS names another host or none", decided.host),
+        format!(
+            "the connection was opened for {}, and TLS names another host or none",
+            decided.host
+        ),
         "connect to the host that is meant, by its name",
     ))
 }
@@ -129,11 +132,27 @@ mod tests {
     #[test]
     fn threat_028_one_host_has_one_spelling() {
         let decided = decided(Scheme::Https, 443);
-        for said in ["bound.com", "BOUND.com", "bound.com.", "bound.com:443", "Bound.Com.:443"] {
+        for said in [
+            "bound.com",
+            "BOUND.com",
+            "bound.com.",
+            "bound.com:443",
+            "Bound.Com.:443",
+        ] {
             assert_eq!(code(&decided, Version::HTTP_11, "/", &[said]), None, "{said}");
         }
-        for said in ["bound.com:8443", "bound.com:80", "evilbound.com", "a.bound.com", "bound.com.evil.com"] {
-            assert_eq!(code(&decided, Version::HTTP_11, "/", &[said]), Some(Code::OtherHost), "{said}");
+        for said in [
+            "bound.com:8443",
+            "bound.com:80",
+            "evilbound.com",
+            "a.bound.com",
+            "bound.com.evil.com",
+        ] {
+            assert_eq!(
+                code(&decided, Version::HTTP_11, "/", &[said]),
+                Some(Code::OtherHost),
+                "{said}"
+            );
         }
     }
 
@@ -155,7 +174,11 @@ mod tests {
             "",
             "[bound.com]",
         ] {
-            assert_eq!(code(&decided, Version::HTTP_11, "/", &[said]), Some(Code::Malformed), "{said}");
+            assert_eq!(
+                code(&decided, Version::HTTP_11, "/", &[said]),
+                Some(Code::Malformed),
+                "{said}"
+            );
         }
     }
 
@@ -165,18 +188,30 @@ mod tests {
         let target = "https://bound.com/";
         assert_eq!(code(&decided, Version::HTTP_2, target, &[]), None);
         assert_eq!(code(&decided, Version::HTTP_2, target, &["bound.com"]), None);
-        assert_eq!(code(&decided, Version::HTTP_2, target, &["other.com"]), Some(Code::OtherHost));
+        assert_eq!(
+            code(&decided, Version::HTTP_2, target, &["other.com"]),
+            Some(Code::OtherHost)
+        );
         assert_eq!(code(&decided, Version::HTTP_2, "/", &[]), Some(Code::Malformed));
         assert_eq!(code(&decided, Version::HTTP_11, "/", &[]), Some(Code::Malformed));
-        assert_eq!(code(&decided, Version::HTTP_11, "/", &["bound.com"; 2]), Some(Code::Malformed));
+        assert_eq!(
+            code(&decided, Version::HTTP_11, "/", &["bound.com"; 2]),
+            Some(Code::Malformed)
+        );
     }
 
     #[test]
     fn threat_025_a_target_with_a_host_must_agree() {
         let decided = decided(Scheme::Http, 80);
-        assert_eq!(code(&decided, Version::HTTP_11, "http://bound.com/", &["bound.com"]), None);
+        assert_eq!(
+            code(&decided, Version::HTTP_11, "http://bound.com/", &["bound.com"]),
+            None
+        );
         for target in ["http://other.com/", "https://bound.com/", "http://bound.com:8080/"] {
-            assert!(code(&decided, Version::HTTP_11, target, &["bound.com"]).is_some(), "{target}");
+            assert!(
+                code(&decided, Version::HTTP_11, target, &["bound.com"]).is_some(),
+                "{target}"
+            );
         }
     }
 

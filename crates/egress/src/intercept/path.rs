@@ -25,7 +25,8 @@ impl Segments {
             }
             let decoded = percent_decode_str(part).decode_utf8().ok()?.into_owned();
             let plain = decoded.split(';').next().unwrap_or_default();
-            if matches!(plain, "." | "..") || decoded.contains(|letter: char| "/\\%".contains(letter) || letter.is_control())
+            if matches!(plain, "." | "..")
+                || decoded.contains(|letter: char| "/\\%".contains(letter) || letter.is_control())
             {
                 return None;
             }
@@ -167,8 +168,25 @@ mod tests {
     #[test]
     fn what_servers_read_differently_is_no_path() {
         for path in [
-            "", "*", "a", "//", "//a", "/a//b", "/./a", "/a/..", "/a/%2e%2E/b", "/a%2fb", "/a%5Cb", "/a\\b", "/a%00", "/a%0a",
-            "/a%2", "/a%zz", "/..;/a", "/%252e", "/%ff",
+            "",
+            "*",
+            "a",
+            "//",
+            "//a",
+            "/a//b",
+            "/./a",
+            "/a/..",
+            "/a/%2e%2E/b",
+            "/a%2fb",
+            "/a%5Cb",
+            "/a\\b",
+            "/a%00",
+            "/a%0a",
+            "/a%2",
+            "/a%zz",
+            "/..;/a",
+            "/%252e",
+            "/%ff",
         ] {
             assert_eq!(Segments::parse(path), None, "{path}");
         }

@@ -17,6 +17,8 @@ use crate::Rule;
 const KEPT: Duration = Duration::from_secs(60);
 /// Connections kept for one key, of those that carry one request at a time.
 const MOST: usize = 16;
+/// Requests at once on one connection: what RFC 9113, section 6.5.2, has every server take.
+const AT_ONCE: usize = 100;
 
 /// Whose connection it is: never another session's, another rule's or an older set of rules' (threat 12).
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -39,8 +41,19 @@ impl Key {
 #[derive(Default)]
 struct Kept {
     one: Vec<(http1::SendRequest<Upload>, Instant)>,
-    many: Option<(http2::SendRequest<Upload>, Instant)>,
+    many: Vec<Many>,
 }
+
+/// A connection for many requests.
+struct Many {
+    line: http2::SendRequest<Upload>,
+    /// Shared by every request under way.
+    load: Load,
+    used: Instant,
+}
+
+/// A share in a connection for many requests, held until an answer is over.
+pub(super) type Load = Arc<()>;
 
 /// The connections that are kept.
 #[derive(Clone)]
@@ -58,11 +71,16 @@ impl Pool {
     }
 
     /// A connection for many requests at once.
-    pub(super) fn many(&self, key: &Key) -> Option<http2::SendRequest<Upload>> {
+    pub(super) fn many(&self, key: &Key) -> Option<(http2::SendRequest<Upload>, Load)> {
         let mut all = self.lock();
-        let (line, used) = all.get_mut(key)?.many.as_mut()?;
-        *used = Instant::now();
-        (!line.is_closed()).then(|| line.clone())
+        let kept = all.get_mut(key)?;
+        kept.many.retain(|many| !many.line.is_closed());
+        let free = kept.many.iter_mut().find(|many| {
+            // One share is the pool's own.
+            Arc::strong_count(&many.load) <= AT_ONCE
+        })?;
+        free.used = Instant::now();
+        Some((free.line.clone(), Arc::clone(&free.load)))
     }
 
     /// A connection for one request.
@@ -78,8 +96,12 @@ impl Pool {
     }
 
     /// Keeps a connection for many requests.
-    pub(super) fn keep_many(&self, key: Key, line: http2::SendRequest<Upload>) {
-        self.lock().entry(key).or_default().many = Some((line, Instant::now()));
+    pub(super) fn keep_many(&self, key: Key, line: http2::SendRequest<Upload>, load: Load) {
+        self.lock().entry(key).or_default().many.push(Many {
+            line,
+            load,
+            used: Instant::now(),
+        });
         self.tidy_later();
     }
 
@@ -122,10 +144,11 @@ impl Pool {
     fn tidy(&self) {
         self.lock().retain(|_, kept| {
             kept.one.retain(|(line, used)| line.is_ready() && used.elapsed() < KEPT);
-            if kept.many.as_ref().is_some_and(|(line, used)| line.is_closed() || used.elapsed() >= KEPT) {
-                kept.many = None;
-            }
-            !kept.one.is_empty() || kept.many.is_some()
+            kept.many.retain(|many| {
+                let busy = Arc::strong_count(&many.load) > 1;
+                !many.line.is_closed() && (busy || many.used.elapsed() < KEPT)
+            });
+            !kept.one.is_empty() || !kept.many.is_empty()
         });
     }
 

@@ -27,7 +27,10 @@ pub(super) fn rule(decided: &Decided, matching: &Matching, head: &Head) -> Resul
     match (injecting.next(), injecting.next()) {
         (Some(first), Some(second)) => Err(Denied::new(
             Code::Ambiguous,
-            format!("two rules would put a secret into this request: {} and {}", first.name, second.name),
+            format!(
+                "two rules would put a secret into this request: {} and {}",
+                first.name, second.name
+            ),
             "narrow their methods or paths until only one of them matches",
         )
         .by(&first.name)),
@@ -96,4 +99,9 @@ pub(super) const METHOD_OVERRIDES: [&str; 4] = [
 ];
 
 /// Headers by which some servers take another path than the request's.
-pub(super) const PATH_OVERRIDES: [&str; 4] = ["x-original-url", "x-rewrite-url", "x-original-uri", "x-forwarded-prefix"];
+pub(super) const PATH_OVERRIDES: [&str; 4] = [
+    "x-original-url",
+    "x-rewrite-url",
+    "x-original-uri",
+    "x-forwarded-prefix",
+];

@@ -17,8 +17,8 @@ use bytes::{Buf as _, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-pub(super) use framing::Malformed;
 use framing::Framing;
+pub(super) use framing::Malformed;
 
 /// How much is read at once where bytes are looked at.
 const READ: usize = 16 * 1024;
@@ -113,7 +113,11 @@ impl<S: AsyncRead + Unpin> Strict<S> {
             }
         }
         self.raw.reserve(READ);
-        let read = ready!(tokio_util::io::poll_read_buf(Pin::new(&mut self.inner), context, &mut self.raw))?;
+        let read = ready!(tokio_util::io::poll_read_buf(
+            Pin::new(&mut self.inner),
+            context,
+            &mut self.raw
+        ))?;
         Poll::Ready(Ok(read > 0))
     }
 }

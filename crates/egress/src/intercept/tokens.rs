@@ -60,7 +60,9 @@ pub(super) fn answers(rule: &Rule, head: &Head) -> TokenAnswers {
         Segments::parse(&head.path).is_none_or(|path| paths.iter().any(|pattern| pattern.matches(&path)))
     });
     let last = head.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let last = percent_encoding::percent_decode_str(last).decode_utf8_lossy().to_ascii_lowercase();
+    let last = percent_encoding::percent_decode_str(last)
+        .decode_utf8_lossy()
+        .to_ascii_lowercase();
     if !named && !ENDPOINTS.contains(&last.as_str()) {
         return TokenAnswers::Pass;
     }

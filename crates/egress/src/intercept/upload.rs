@@ -175,10 +175,7 @@ impl Body for Upload {
     type Data = Bytes;
     type Error = UploadError;
 
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
         let this = self.get_mut();
         loop {
             let Some(data) = ready!(this.poll_source(context)).transpose()? else {
@@ -196,7 +193,10 @@ impl Body for Upload {
                     .by(&*this.rule),
                 );
             }
-            let found = this.watches.iter_mut().find_map(|watch| watch.scan.found(&data).then_some(watch.denied));
+            let found = this
+                .watches
+                .iter_mut()
+                .find_map(|watch| watch.scan.found(&data).then_some(watch.denied));
             if let Some(denied) = found {
                 let denied = denied(&this.rule);
                 return this.refuse(denied);

@@ -93,19 +93,19 @@ impl Upstream {
         let stream = match tokio::time::timeout(HANDSHAKE, connector.connect(name, stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(untrusted(decided, rule, &error)),
-            Err(_) => return Err(unreachable(decided, rule, &"it did not answer the TLS handshake in time")),
+            Err(_) => {
+                return Err(unreachable(
+                    decided,
+                    rule,
+                    &"it did not answer the TLS handshake in time",
+                ));
+            }
         };
         let newest = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         self.speak(stream, newest, decided, rule).await
     }
 
-    async fn speak(
-        &self,
-        stream: impl Stream,
-        newest: bool,
-        decided: &Decided,
-        rule: &Rule,
-    ) -> Result<Line, Denied> {
+    async fn speak(&self, stream: impl Stream, newest: bool, decided: &Decided, rule: &Rule) -> Result<Line, Denied> {
         let io = TokioIo::new(stream);
         if newest {
             let (line, connection) = http2::Builder::new(Executor(self.tasks.clone()))
@@ -143,7 +143,10 @@ impl Upstream {
 fn untrusted(decided: &Decided, rule: &Rule, error: &std::io::Error) -> Denied {
     Denied::new(
         Code::Untrusted,
-        format!("the TLS handshake with {}:{} failed: {error}", decided.host, decided.port),
+        format!(
+            "the TLS handshake with {}:{} failed: {error}",
+            decided.host, decided.port
+        ),
         "renew the upstream's certificate, or have its authority added to those that Belljar trusts; a check cannot be \
          left out",
     )

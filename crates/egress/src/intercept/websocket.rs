@@ -24,7 +24,9 @@ pub(super) fn is_handshake<B>(request: &Request<B>) -> bool {
 /// Whether a head agrees to become a WebSocket, and nothing else.
 pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
     let mut protocols = headers.get_all(header::UPGRADE).iter();
-    let first = protocols.next().is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let first = protocols
+        .next()
+        .is_some_and(|protocol| protocol.as_bytes().eq_ignore_ascii_case(b"websocket"));
     first && protocols.next().is_none()
 }
 

@@ -65,7 +65,12 @@ impl Exchange {
         }
         if let Some(git) = &rule.git {
             let secret = inject::resolve(secrets, &git.secret, name)?;
-            inject::set_header(&mut head, header::AUTHORIZATION, &inject::basic(&git.user, &secret), name)?;
+            inject::set_header(
+                &mut head,
+                header::AUTHORIZATION,
+                &inject::basic(&git.user, &secret),
+                name,
+            )?;
             injected.secrets.push(secret);
         }
         let signed = match &rule.aws {
@@ -106,8 +111,10 @@ impl Exchange {
             ask_for_plain_answer(&mut head.headers, handshake);
         }
         if handshake {
-            head.headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-            head.headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+            head.headers
+                .insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+            head.headers
+                .insert(header::UPGRADE, HeaderValue::from_static("websocket"));
         }
         Ok(Outgoing {
             meter: upload.meter(),
@@ -145,7 +152,10 @@ fn watches(rule: &Rule, head: &Head) -> Vec<Watch> {
     if !rule.fills_body() {
         watches.push(Watch::placeholder());
     }
-    let media = head.headers.get(header::CONTENT_TYPE).and_then(|media| media.to_str().ok());
+    let media = head
+        .headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|media| media.to_str().ok());
     if rule.methods.is_some() && media.is_some_and(|media| media.to_ascii_lowercase().starts_with("multipart/")) {
         watches.push(Watch::method());
     }
@@ -169,7 +179,9 @@ fn clean(head: &mut Head, rule: &Rule) {
     headers.remove(header::HOST);
     headers.remove(header::EXPECT);
     // The only coding of a transfer that may be named to the next neighbour (RFC 9113, section 8.2.2).
-    let trailers = headers.get(header::TE).is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"trailers"));
+    let trailers = headers
+        .get(header::TE)
+        .is_some_and(|coding| coding.as_bytes().eq_ignore_ascii_case(b"trailers"));
     headers.remove(header::TE);
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));

@@ -1,0 +1,171 @@
+//! Bytes as no client library sends them.
+
+use super::house::House;
+use super::upstream::{echo, text};
+
+const BEARER: &str = r#"inject = [{ kind = "bearer", secret = "env:TOKEN" }]"#;
+
+#[tokio::test]
+async fn threat_033_what_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream("api.bound.test", echo).await;
+    let smuggled = "GET /smuggled HTTP/1.1\r\nhost: api.bound.test\r\n\r\n";
+    for lines in [
+        "content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        "transfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\n",
+        "content-length: 0\r\ncontent-length: 0\r\n\r\n",
+        "content-length: 0, 0\r\n\r\n",
+        "transfer-encoding: xchunked\r\n\r\n0\r\n\r\n",
+        "transfer-encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        "transfer-encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+        "x: a\r\n folded\r\n\r\n",
+        "x: a\n\r\n",
+        "x : a\r\n\r\n",
+        "x: a\rb\r\n\r\n",
+    ] {
+        let bytes = format!("POST /first HTTP/1.1\r\nhost: api.bound.test\r\n{lines}{smuggled}");
+        let answer = house.raw("api.bound.test", bytes.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{lines:?}: {answer}");
+        assert!(
+            answer.contains("\"malformed\"") && answer.contains("connection: close"),
+            "{answer}"
+        );
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
+    }
+    assert!(bound.seen().is_empty(), "{:?}", bound.seen());
+}
+
+#[tokio::test]
+async fn threat_033_a_chunk_that_is_not_plain_ends_the_connection() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream("api.bound.test", echo).await;
+    for chunks in ["5;x=y\r\nhello\r\n0\r\n\r\n", "5\r\nhelloGET", "g\r\n"] {
+        let bytes = format!("POST / HTTP/1.1\r\nhost: api.bound.test\r\ntransfer-encoding: chunked\r\n\r\n{chunks}");
+        let answer = house.raw("api.bound.test", bytes.as_bytes()).await;
+        assert!(!answer.contains("200 OK"), "{answer}");
+    }
+    assert!(bound.seen().is_empty());
+}
+
+#[tokio::test]
+async fn threat_033_what_the_upstream_gets_was_written_anew() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.old_upstream("api.bound.test", echo).await;
+    let bytes = b"POST /a HTTP/1.1\r\nHOST:api.bound.test\r\nConnection: close\r\nTransfer-Encoding: Chunked\r\n\r\n\
+        3\r\nabc\r\n2\r\nde\r\n0\r\nhost: trailer\r\n\r\n";
+    let answer = house.raw("api.bound.test", bytes).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let seen = bound.only();
+    assert_eq!(
+        (seen.text().as_str(), seen.header("host")),
+        ("abcde", vec!["api.bound.test".to_owned()])
+    );
+    assert_eq!(seen.header("transfer-encoding"), ["chunked"]);
+    assert!(seen.header("connection").is_empty());
+}
+
+#[tokio::test]
+async fn threat_034_each_request_of_a_pipeline_is_checked() {
+    let rule = format!("{BEARER}\npaths = [\"/allowed\"]");
+    let house = House::new(&[("bound", &rule)]);
+    let bound = house.upstream("api.bound.test", |_| text("fine")).await;
+    let one = |path: &str, rest: &str| format!("GET {path} HTTP/1.1\r\nhost: api.bound.test\r\n{rest}\r\n");
+    let pipeline = one("/allowed", "") + &one("/denied", "") + &one("/allowed", "connection: close\r\n");
+    let answer = house.raw("api.bound.test", pipeline.as_bytes()).await;
+    let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).map(|rest| &rest[..3]).collect();
+    assert_eq!(statuses, ["200", "403", "200"], "{answer}");
+    assert!(bound.seen().iter().all(|seen| seen.target == "/allowed"));
+    assert_eq!(bound.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn threat_034_a_broken_request_after_an_answered_one_is_refused() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream("api.bound.test", |_| text("fine")).await;
+    let answer = house
+        .raw(
+            "api.bound.test",
+            b"GET /1 HTTP/1.1\r\nhost: api.bound.test\r\n\r\nGET /2 HTTP/1.1\nhost: x\n\n",
+        )
+        .await;
+    let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).map(|rest| &rest[..3]).collect();
+    assert_eq!(statuses, ["200", "400"], "{answer}");
+    assert_eq!(bound.only().target, "/1");
+}
+
+#[tokio::test]
+async fn threat_025_a_target_of_another_host_is_refused() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream("api.bound.test", echo).await;
+    for target in [
+        "http://other.test/",
+        "https://other.test/",
+        "http://api.bound.test/",
+        "https://api.bound.test:8443/",
+    ] {
+        let bytes = format!("GET {target} HTTP/1.1\r\nhost: api.bound.test\r\nconnection: close\r\n\r\n");
+        let answer = house.raw("api.bound.test", bytes.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{target}: {answer}");
+    }
+    assert!(bound.seen().is_empty());
+    let bytes = b"GET https://api.bound.test/a HTTP/1.1\r\nhost: api.bound.test\r\nconnection: close\r\n\r\n";
+    assert!(house.raw("api.bound.test", bytes).await.starts_with("HTTP/1.1 200 "));
+    assert_eq!(bound.only().target, "/a");
+}
+
+#[tokio::test]
+async fn threat_026_a_host_with_more_than_a_host_is_refused() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream("api.bound.test", echo).await;
+    for host in [
+        "api.bound.test@evil.test",
+        "evil.test#@api.bound.test",
+        "evil.test\\@api.bound.test",
+        "api.bound.test\tevil.test",
+        "api.bound.test%2fevil.test",
+        "evil.test%00.api.bound.test",
+        "api.bound.test\r\nhost: evil.test",
+        "",
+    ] {
+        let bytes = format!("GET / HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let answer = house.raw("api.bound.test", bytes.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{host:?}: {answer}");
+    }
+    for target in [
+        "https://api.bound.test@evil.test/",
+        "https://evil.test#@api.bound.test/",
+    ] {
+        let bytes = format!("GET {target} HTTP/1.1\r\nhost: api.bound.test\r\nconnection: close\r\n\r\n");
+        let answer = house.raw("api.bound.test", bytes.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{target}: {answer}");
+    }
+    assert!(bound.seen().is_empty());
+}
+
+#[tokio::test]
+async fn threat_037_no_other_protocol_is_asked_for() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream("api.bound.test", echo).await;
+    let bytes = b"GET / HTTP/1.1\r\nhost: api.bound.test\r\nconnection: Upgrade, HTTP2-Settings, close\r\n\
+        upgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n";
+    let answer = house.raw("api.bound.test", bytes).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let seen = bound.only();
+    assert!(seen.header("upgrade").is_empty() && seen.header("http2-settings").is_empty());
+    let preface = house.raw("api.bound.test", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    assert!(preface.starts_with("HTTP/1.1 400 "), "{preface}");
+}
+
+#[tokio::test]
+async fn threat_017_a_head_has_a_limit() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream("api.bound.test", echo).await;
+    let endless = [
+        b"GET / HTTP/1.1\r\nhost: api.bound.test\r\nx: ".to_vec(),
+        vec![b'a'; 100_000],
+    ]
+    .concat();
+    let answer = house.raw("api.bound.test", &endless).await;
+    assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    assert!(bound.seen().is_empty());
+}

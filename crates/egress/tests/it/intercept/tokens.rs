@@ -1,0 +1,100 @@
+//! Endpoints that hand out tokens.
+
+use http::StatusCode;
+
+use super::house::{House, PLACEHOLDER, get, request};
+use super::upstream::text;
+
+const HOST: &str = "api.bound.test";
+const BEARER: &str = r#"inject = [{ kind = "bearer", secret = "env:TOKEN" }]"#;
+
+fn answer(seen: &super::upstream::Seen) -> super::upstream::Answer {
+    let (media, body) = match seen.header("accept").first().map(String::as_str) {
+        Some("form") => (
+            "application/x-www-form-urlencoded",
+            "access_token=gho_real&scope=repo&token_type=bearer",
+        ),
+        Some("text") => ("text/plain", "gho_real"),
+        Some("broken") => ("application/json", "{\"access_token\": \"gho_real\""),
+        _ => (
+            "application/json",
+            r#"{"access_token":"gho_real","expires_in":3600,"deep":[{"refresh_token":"gho_real","scope":"repo"}]}"#,
+        ),
+    };
+    let mut answer = text(body);
+    answer.headers_mut().insert("content-type", media.parse().unwrap());
+    answer
+}
+
+#[tokio::test]
+async fn threat_050_a_token_endpoint_answers_with_placeholders() {
+    let house = House::new(&[("bound", BEARER)]);
+    let _bound = house.upstream(HOST, answer).await;
+    for path in [
+        "/oauth/token",
+        "/login/oauth/access_token",
+        "/oauth2/TOKEN/",
+        "/v1/%74oken",
+    ] {
+        let reply = house
+            .ask(HOST, request("POST", HOST, path, &[], "grant_type=refresh_token"))
+            .await;
+        let body: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+        assert_eq!(body["access_token"], PLACEHOLDER, "{path}");
+        assert_eq!(body["deep"][0]["refresh_token"], PLACEHOLDER);
+        assert_eq!(
+            (&body["expires_in"], &body["deep"][0]["scope"]),
+            (&3600.into(), &"repo".into())
+        );
+    }
+    let reply = house
+        .ask(HOST, request("POST", HOST, "/oauth/token", &[("accept", "form")], ""))
+        .await;
+    assert_eq!(
+        reply.body,
+        format!("access_token={PLACEHOLDER}&scope=repo&token_type=bearer")
+    );
+    assert_eq!(reply.headers["content-length"], reply.body.len().to_string());
+}
+
+#[tokio::test]
+async fn threat_051_what_cannot_be_read_of_a_token_endpoint_is_refused() {
+    let house = House::new(&[("bound", BEARER)]);
+    let _bound = house.upstream(HOST, answer).await;
+    for accept in ["text", "broken"] {
+        let reply = house
+            .ask(HOST, request("GET", HOST, "/auth/token", &[("accept", accept)], ""))
+            .await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (StatusCode::FORBIDDEN, "token_endpoint"),
+            "{accept}"
+        );
+    }
+    let named = format!("{BEARER}\ntoken_paths = [\"/session/*\"]");
+    house.change(2, &[("bound", &named)]);
+    let reply = house.ask(HOST, get(HOST, "/session/new")).await;
+    assert!(!reply.body.contains("gho_real"), "{}", reply.body);
+}
+
+#[tokio::test]
+async fn threat_051_a_rule_may_deny_token_endpoints_or_let_them_pass() {
+    let denying = format!("{BEARER}\ntokens = \"deny\"");
+    let house = House::new(&[("bound", &denying)]);
+    let bound = house.upstream(HOST, answer).await;
+    let reply = house
+        .ask(
+            HOST,
+            request("POST", HOST, "/app/installations/1/access_tokens", &[], ""),
+        )
+        .await;
+    assert_eq!(
+        (reply.status, reply.code().as_str()),
+        (StatusCode::FORBIDDEN, "token_endpoint")
+    );
+    assert!(bound.seen().is_empty());
+    let passing = format!("{BEARER}\ntokens = \"pass\"");
+    house.change(2, &[("bound", &passing)]);
+    let reply = house.ask(HOST, request("POST", HOST, "/oauth/token", &[], "")).await;
+    assert!(reply.body.contains("gho_real"));
+}

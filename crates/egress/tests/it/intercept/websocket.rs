@@ -1,0 +1,100 @@
+//! WebSockets.
+
+use std::sync::{Arc, Mutex};
+
+use egress::Outcome;
+use futures::{SinkExt as _, StreamExt as _};
+use http::StatusCode;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+use super::house::{House, SECRET};
+
+const HOST: &str = "ws.bound.test";
+const RULE: &str = "inject = [{ kind = \"bearer\", secret = \"env:TOKEN\" }]\nmethods = [\"GET\"]\npaths = [\"/live\"]";
+
+/// A server that repeats every message, and the secret of its handshake; it knows compression.
+async fn server(house: &House) -> Arc<Mutex<Vec<Request>>> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    house.place(HOST, listener.local_addr().unwrap());
+    let mut config = house.theirs.server(HOST, |_| {});
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let handshakes: Arc<Mutex<Vec<Request>>> = Arc::default();
+    let seen = Arc::clone(&handshakes);
+    house.tasks.spawn_until_stopped(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(stream) = acceptor.accept(stream).await else {
+                continue;
+            };
+            #[allow(clippy::result_large_err, reason = "the signature is tungstenite's")]
+            let callback = |request: &Request, mut response: Response| {
+                response
+                    .headers_mut()
+                    .insert("x-echo", request.headers()["authorization"].clone());
+                seen.lock().unwrap().push(request.clone());
+                Ok(response)
+            };
+            let Ok(mut socket) = tokio_tungstenite::accept_hdr_async(stream, callback).await else {
+                continue;
+            };
+            let _ = socket.send(Message::text(format!("you sent {SECRET}"))).await;
+            while let Some(Ok(message)) = socket.next().await {
+                if message.is_text() && socket.send(message).await.is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    handshakes
+}
+
+#[tokio::test]
+async fn threat_036_the_credential_is_in_the_handshake_and_nowhere_else() {
+    let house = House::new(&[("bound", RULE)]);
+    let handshakes = server(&house).await;
+    let stream = house.tls(HOST, b"http/1.1").await;
+    let mut request = format!("wss://{HOST}/live").into_client_request().unwrap();
+    let extensions = "permessage-deflate; client_max_window_bits".parse().unwrap();
+    request.headers_mut().insert("sec-websocket-extensions", extensions);
+    let (mut socket, response) = tokio_tungstenite::client_async(request, stream).await.unwrap();
+    assert_eq!(
+        response.headers()["x-echo"],
+        format!("Bearer {}", "*".repeat(SECRET.len()))
+    );
+    let first = socket.next().await.unwrap().unwrap();
+    assert_eq!(
+        first.to_text().unwrap(),
+        format!("you sent {}", "*".repeat(SECRET.len()))
+    );
+    for text in ["one", "two"] {
+        socket.send(Message::text(text)).await.unwrap();
+        assert_eq!(socket.next().await.unwrap().unwrap().to_text().unwrap(), text);
+    }
+    let handshake = handshakes.lock().unwrap()[0].clone();
+    assert_eq!(handshake.headers()["authorization"], format!("Bearer {SECRET}"));
+    assert!(handshake.headers().get("sec-websocket-extensions").is_none());
+    socket.close(None).await.unwrap();
+    while socket.next().await.is_some() {}
+    drop(socket);
+    let record = &house.records(1).await[0];
+    assert_eq!(record.outcome, Outcome::Allowed);
+    assert_eq!(record.request.as_ref().unwrap().status, 101);
+    assert!(record.sent > 0 && record.received > 0);
+}
+
+#[tokio::test]
+async fn threat_036_the_rule_holds_for_handshakes() {
+    let house = House::new(&[("bound", RULE)]);
+    let handshakes = server(&house).await;
+    let stream = house.tls(HOST, b"http/1.1").await;
+    let refused = tokio_tungstenite::client_async(format!("wss://{HOST}/other"), stream).await;
+    let Err(Error::Http(response)) = refused else {
+        panic!("it was not refused")
+    };
+    assert_eq!(response.status(), StatusCode::FORBIDDEN);
+    assert!(handshakes.lock().unwrap().is_empty());
+}
