@@ -40,6 +40,7 @@ const fn planned(row: Row, name: &'static str, uses: &'static [&'static str]) ->
 /// Every crate there is.
 pub(crate) const PLAN: &[Planned] = &[
     planned(Row::Base, "causes", &[]),
+    planned(Row::Base, "channel", &[]),
     planned(Row::Base, "dial", &["secret"]),
     planned(Row::Base, "lifecycle", &[]),
     planned(Row::Base, "scrub", &["secret"]),
@@ -68,7 +69,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "signing",
         ],
     ),
-    planned(Row::Adapter, "host", &["domain", "lifecycle", "sandbox", "sys"]),
+    planned(Row::Adapter, "host", &["channel", "domain", "lifecycle", "sandbox", "sys"]),
     planned(Row::Adapter, "images", &["domain", "sandbox"]),
     planned(
         Row::Adapter,
@@ -82,6 +83,7 @@ pub(crate) const PLAN: &[Planned] = &[
         &[
             "agent",
             "causes",
+            "channel",
             "domain",
             "lifecycle",
             "link",

@@ -1,9 +1,11 @@
 //! What can be typed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use cli::ClientCommand;
+use secret::SecretName;
 
 /// One general agent for everybody, in sealed sandboxes.
 #[derive(Debug, Parser)]
@@ -45,17 +47,23 @@ pub(crate) enum Command {
     Doctor,
     /// Copy the store to a new file, while it is in use.
     Backup {
-        /// The new file.
+        /// The new file; - for the standard output.
         file: PathBuf,
     },
     /// Put a copy in the store's place. The control plane must not run.
     Restore {
-        /// The copy.
+        /// The copy; - for the standard input.
         file: PathBuf,
     },
     /// Build and look after images.
     #[command(subcommand)]
     Image(ImageCommand),
+    /// Keep keys in the encrypted store. Values go in and are used, and no command shows one.
+    #[command(subcommand)]
+    Secret(SecretCommand),
+    /// Make services of API descriptions, look at them and try them.
+    #[command(subcommand)]
+    Service(ServiceCommand),
     /// Look at skills.
     #[command(subcommand)]
     Skill(SkillCommand),
@@ -95,6 +103,95 @@ pub(crate) enum ImageCommand {
     List,
     /// Remove images that are neither in use nor the newest of their name. Needs root.
     Gc,
+}
+
+/// What can be done about secrets.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretCommand {
+    /// Give a name a value, read from the standard input, or typed unseen at a terminal. Whatever refers to store:NAME uses it at once.
+    Set {
+        /// The name.
+        name: SecretName,
+    },
+    /// List names and dates.
+    List,
+    /// Remove a secret. Whatever refers to it fails from now on.
+    Rm {
+        /// The name.
+        name: SecretName,
+    },
+}
+
+impl SecretCommand {
+    /// The words it is typed with.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let mut words = vec!["secret".into()];
+        match self {
+            Self::Set { name } => words.extend(["set".into(), name.as_str().into()]),
+            Self::List => words.push("list".into()),
+            Self::Rm { name } => words.extend(["rm".into(), name.as_str().into()]),
+        }
+        words
+    }
+}
+
+/// What can be done about services. The folder of definitions is server.services where --folder is left out, or else services.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ServiceCommand {
+    /// List services.
+    List {
+        /// The folder of definitions.
+        #[arg(long)]
+        folder: Option<PathBuf>,
+    },
+    /// Show a service's methods as a model sees them.
+    Show {
+        /// The service's name.
+        service: String,
+        /// The folder of definitions.
+        #[arg(long)]
+        folder: Option<PathBuf>,
+    },
+    /// Make a service of an OpenAPI description (3.0 or 3.1, JSON or YAML).
+    Import(ImportArguments),
+    /// Play the recorded exchanges of a service, or of all. Nothing leaves this machine.
+    Test {
+        /// The service's name.
+        service: Option<String>,
+        /// The folder of definitions.
+        #[arg(long)]
+        folder: Option<PathBuf>,
+    },
+    /// Call a method from this machine, with the credential of the configuration. No scope is asked, and no audit written.
+    Call {
+        /// The method: SERVICE.METHOD.
+        method: String,
+        /// Its arguments, as JSON.
+        #[arg(default_value = "{}")]
+        arguments: String,
+        /// The folder of definitions.
+        #[arg(long)]
+        folder: Option<PathBuf>,
+    },
+}
+
+/// What is imported.
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    /// The description's file.
+    pub(crate) description: PathBuf,
+    /// Only these: names of operations, or paths; `*` stands for anything. May be repeated, or have commas.
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) only: Vec<String>,
+    /// The service's name; made from the description's title where left out.
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Where the API is, in place of what the description says.
+    #[arg(long, value_name = "URL")]
+    pub(crate) base_url: Option<String>,
+    /// The folder of definitions.
+    #[arg(long)]
+    pub(crate) folder: Option<PathBuf>,
 }
 
 /// What can be done about skills.

@@ -10,14 +10,11 @@ mod values;
 
 use std::path::{Path, PathBuf};
 
-use secret::Secret;
-
 pub(crate) use document::example;
 #[cfg(test)]
 use document::manual;
 pub(crate) use raw::Mistake;
-pub(crate) use settings::{Model, Prices, Provider, Settings};
-pub(crate) use values::Reference;
+pub(crate) use settings::{Egress, Login, Model, Prices, Provider, Settings};
 
 /// Where the file is looked for, where nobody names one.
 const PLACES: [&str; 2] = ["belljar.toml", "/etc/belljar/belljar.toml"];
@@ -35,20 +32,6 @@ pub(crate) enum ConfigError {
     /// It has mistakes.
     #[error("{}", listed(file, mistakes))]
     Mistakes { file: String, mistakes: Vec<Mistake> },
-    /// A secret is not where it should be.
-    #[error("cannot read the secret of {key} from the environment: set {variable}")]
-    NoVariable { key: String, variable: String },
-    /// A secret's file cannot be read.
-    #[error("cannot read the secret of {key} from {}", path.display())]
-    SecretFile {
-        key: String,
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    /// A secret is there and empty.
-    #[error("the secret of {key} is empty")]
-    EmptySecret { key: String },
 }
 
 /// A configuration and what it was read from.
@@ -90,35 +73,16 @@ pub(crate) fn load(named: Option<&Path>) -> Result<Loaded, ConfigError> {
         for script in settings.models.values_mut().filter_map(|model| model.script.as_mut()) {
             *script = folder.join(&*script);
         }
+        settings.server.services = match settings.server.services.take() {
+            Some(services) => Some(folder.join(services)),
+            None => Some(folder.join("services")).filter(|services| services.is_dir()),
+        };
     }
     Ok(Loaded {
         file,
         settings,
         warnings: checked.warnings,
     })
-}
-
-/// Follows a reference to a secret; `key` is the key that holds it.
-///
-/// # Errors
-/// When there is nothing at its end.
-pub(crate) fn resolve(key: &str, reference: &Reference) -> Result<Secret, ConfigError> {
-    let text = match reference {
-        Reference::Environment(variable) => std::env::var(variable).map_err(|_| ConfigError::NoVariable {
-            key: key.to_owned(),
-            variable: variable.clone(),
-        })?,
-        Reference::File(path) => std::fs::read_to_string(path).map_err(|source| ConfigError::SecretFile {
-            key: key.to_owned(),
-            path: path.clone(),
-            source,
-        })?,
-    };
-    let text = text.trim();
-    if text.is_empty() {
-        return Err(ConfigError::EmptySecret { key: key.to_owned() });
-    }
-    Ok(Secret::new(text))
 }
 
 /// What to do where a file is there and closed.

@@ -7,20 +7,22 @@ mod hands;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use agent::{LoopEnd, run_loop};
 use anyhow::{Context, bail};
 use cli::Screen;
 use domain::{Epoch, RunId};
+use lifecycle::Tasks;
 use protocol::{Grants, Start};
+use secret::Source;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::arguments::DevArguments;
 use crate::config::Settings;
 use crate::end::End;
-use crate::{process, wiring};
+use crate::{process, sources, wiring};
 
 use gateway::DirectGateway;
 use hands::LocalHands;
@@ -30,11 +32,17 @@ pub(crate) const SUPERVISE: &str = "supervise";
 
 /// Talks with the agent, or has it do one job.
 pub(crate) fn dev(settings: &Settings, arguments: &DevArguments, json: bool) -> anyhow::Result<End> {
+    process::close_to_others();
     process::runtime()?.block_on(run(settings, arguments, json))
 }
 
 async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyhow::Result<End> {
-    let providers = wiring::providers(settings)?;
+    let looked_after = Tasks::new();
+    let secrets = sources::open(settings, sources::environment(settings), &looked_after)?;
+    for (key, unresolved) in sources::unresolved(settings, &secrets).await {
+        eprintln!("warning: {key}: {unresolved}");
+    }
+    let providers = wiring::providers(settings, &(secrets as Arc<dyn Source>))?;
     let model = arguments
         .model
         .clone()

@@ -1,25 +1,36 @@
 //! What is done on this machine without the API, and how the API is found.
 
-use std::fs;
-use std::io::IsTerminal;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, lchown};
-use std::path::Path;
+mod copies;
+mod policy;
+mod secret;
+mod service;
 
+use std::fs;
+use std::io::{IsTerminal, Read};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use ::secret::{Secret, Source};
 use anyhow::Context;
 use cli::{Client, ClientCommand, ClientError, harmless};
+use dial::{Dialer, SystemResolver};
 use domain::Timestamp;
 use host::doctor::{Machine, Verdict, examine};
 use images::{Progress, Rebuild, Recipe};
+use lifecycle::Tasks;
 use rustix::fs::{Mode, OFlags};
-use secret::Secret;
 use serde_json::json;
-use store::{Asker, Store, StoreError};
 
 use crate::arguments::{ImageCommand, SkillCommand};
 use crate::config::{self, ConfigError, Loaded, Settings};
 use crate::end::End;
-use crate::{host_agent, serve, wiring};
+use crate::{host_agent, owner, process, serve, sources, wiring};
+
+pub(crate) use copies::{backup, restore};
+pub(crate) use secret::secret;
+pub(crate) use service::service;
 
 /// Does a client's command: at BELLJAR_URL with BELLJAR_TOKEN, or at this machine's own control plane with the first admin's token.
 pub(crate) async fn client(
@@ -74,13 +85,50 @@ pub(crate) fn example() -> End {
 }
 
 /// Says whether the configuration can be used: its keys and values were checked when it was read, its secrets and models are here.
+/// As root, as the control plane's own user sees them.
 pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
-    wiring::models(&loaded.settings)?;
+    let settings = &loaded.settings;
+    if let Some(owner) = owner::other_than_root(settings)? {
+        let error = owner::again(loaded, owner, &["check".into()], json).exec();
+        return Err(error).context("cannot go on as the control plane's user");
+    }
+    process::close_to_others();
+    let looked_after = Tasks::new();
+    let (unresolved, problems) = process::runtime()?.block_on(async {
+        let secrets = sources::open(settings, sources::environment(settings), &looked_after)?;
+        let unresolved = sources::unresolved(settings, &secrets).await;
+        let secrets: Arc<dyn Source> = secrets;
+        wiring::models(settings, &secrets)?;
+        let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
+        let outward = wiring::services(settings, &secrets, dialer, &looked_after)?;
+        anyhow::Ok((unresolved, outward.problems))
+    })?;
+    for (key, error) in &unresolved {
+        if json {
+            println!(
+                "{}",
+                json!({ "key": key, "reference": error.reference, "message": error.to_string() })
+            );
+        } else {
+            eprintln!("belljar: {key}: {error}");
+        }
+    }
+    for problem in &problems {
+        if json {
+            println!("{}", json!({ "message": problem }));
+        } else {
+            eprintln!("belljar: {}", harmless(problem));
+        }
+    }
+    if !(unresolved.is_empty() && problems.is_empty()) {
+        return Ok(End::Found);
+    }
     let file = loaded
         .file
         .as_ref()
         .map_or("no file: defaults hold".to_owned(), |file| file.display().to_string());
     let models: Vec<&str> = loaded.settings.models.keys().map(String::as_str).collect();
+    policy::tell(settings, json);
     if json {
         println!(
             "{}",
@@ -95,55 +143,6 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
                 models.join(", ")
             }
         );
-    }
-    Ok(End::Done)
-}
-
-/// Copies the store: through the control plane where it runs, which is the one that may touch it; otherwise here.
-pub(crate) async fn backup(settings: &Settings, file: &Path, json: bool) -> anyhow::Result<End> {
-    if file.exists() {
-        anyhow::bail!(
-            "{} exists already: name another file, or move this one away",
-            file.display()
-        );
-    }
-    match Store::open(store::Config::new(serve::store_file(settings))).await {
-        Ok(store) => {
-            let copied = store.backup(Asker::System, file).await;
-            store.close().await;
-            copied?;
-        }
-        Err(StoreError::InUse { .. }) => {
-            let client = Client::new(&own_url(settings), own_token(settings)?)?;
-            cli::backup(&client, file).await?;
-        }
-        Err(error) => return Err(error.into()),
-    }
-    if json {
-        println!("{}", json!({ "file": file }));
-    } else {
-        println!("{}", file.display());
-    }
-    Ok(End::Done)
-}
-
-/// Puts a copy in the store's place; it belongs to whom the folder belongs.
-pub(crate) async fn restore(settings: &Settings, file: &Path, json: bool) -> anyhow::Result<End> {
-    let path = serve::store_file(settings);
-    let own = serve::folder(settings);
-    fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
-    fs::File::open(file).with_context(|| format!("cannot read the copy {}", file.display()))?;
-    let restored = store::restore(file, &path)
-        .await
-        .with_context(|| format!("cannot restore {}", file.display()))?;
-    let owner = fs::metadata(&own).context("cannot look at the data directory")?;
-    // The folder's owner may have put a link in its place meanwhile.
-    lchown(&path, Some(owner.uid()), Some(owner.gid()))
-        .with_context(|| format!("cannot give {} to its owner", path.display()))?;
-    match restored.replaced {
-        replaced if json => println!("{}", json!({ "restored": path, "replaced": replaced })),
-        Some(replaced) => println!("restored; the store that was there before is {}", replaced.display()),
-        None => println!("restored"),
     }
     Ok(End::Done)
 }
@@ -286,7 +285,7 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{lchown, symlink};
 
     use super::*;
 

@@ -2,10 +2,12 @@
 //!
 //! * `arguments`: what can be typed
 //! * `config`: one file, checked whole
+//! * `sources`: where secrets come from
 //! * `wiring`: settings as the parts want them
 //! * `serve`, `host`, `up`: the processes
 //! * `dev`: the loop alone, in this process
 //! * `local`: what is done on this machine, without the API
+//! * `owner`: who does what root must not do itself
 //! * `end`: how a command ends
 
 mod arguments;
@@ -14,8 +16,10 @@ mod dev;
 mod end;
 mod host_agent;
 mod local;
+mod owner;
 mod process;
 mod serve;
+mod sources;
 mod up;
 mod wiring;
 
@@ -63,11 +67,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         Command::Dev(dev) => dev::dev(&loaded.settings, dev, arguments.json),
         Command::Check { .. } => local::check(&loaded, arguments.json),
         Command::Doctor => local::doctor(&loaded.settings, arguments.json),
-        Command::Backup { file } => process::runtime()?.block_on(local::backup(&loaded.settings, file, arguments.json)),
-        Command::Restore { file } => {
-            process::runtime()?.block_on(local::restore(&loaded.settings, file, arguments.json))
-        }
+        Command::Backup { file } => local::backup(&loaded, file, arguments.json),
+        Command::Restore { file } => local::restore(&loaded, file, arguments.json),
         Command::Image(command) => local::image(&loaded.settings, command, arguments.json),
+        Command::Secret(command) => local::secret(&loaded, command, arguments.json),
+        Command::Service(command) => local::service(&loaded, command, arguments.json),
         Command::Skill(command) => local::skill(command, arguments.json),
         Command::Client(_) => Ok(End::Done),
     }

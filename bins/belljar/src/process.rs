@@ -1,14 +1,21 @@
 //! What a process needs before anything else: a runtime, logs, signals, a clean environment.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 
 use anyhow::Context;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::fs::MemfdFlags;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
+use secret::Secret;
+use secrets::Environment;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+use zeroize::Zeroizing;
 
 use crate::config::Settings;
 
@@ -56,6 +63,73 @@ pub(crate) async fn told_to_end() -> anyhow::Result<()> {
         _ = interrupt.recv() => {}
     }
     Ok(())
+}
+
+/// The name of the file in memory in which variables are handed over; it is seen in /proc/self/fd.
+const HANDED: &str = "belljar-environment";
+
+/// Takes these variables out of the process's environment for good: what a process was started with stays readable in
+/// /proc/PID/environ as long as it runs, and is handed on to whatever it starts. So where one of them is set, this same program
+/// is started anew without them, and finds them in a file in memory at its standard input, which it empties.
+pub(crate) fn take_secrets(names: &[String]) -> anyhow::Result<Environment> {
+    let own = std::fs::read_link("/proc/self/fd/0").unwrap_or_default();
+    if own.to_string_lossy().starts_with(&format!("/memfd:{HANDED}")) {
+        return handed().context("cannot take over the secrets of the environment");
+    }
+    let (secret, rest): (Vec<_>, Vec<_>) = std::env::vars_os()
+        .partition(|(name, _): &(OsString, OsString)| names.iter().any(|secret| secret.as_str() == name));
+    if secret.is_empty() {
+        return Ok(Environment::default());
+    }
+    let memory = rustix::fs::memfd_create(HANDED, MemfdFlags::CLOEXEC);
+    let mut memory = File::from(memory.context("cannot make a file in memory")?);
+    for (name, value) in &secret {
+        for part in [name.as_bytes(), b"\0", value.as_bytes(), b"\0"] {
+            memory.write_all(part).context("cannot write to a file in memory")?;
+        }
+    }
+    memory.rewind().context("cannot read a file in memory")?;
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let error = std::process::Command::new("/proc/self/exe")
+        .arg0(&program)
+        .args(std::env::args_os().skip(1))
+        .env_clear()
+        .envs(rest)
+        .stdin(memory)
+        .exec();
+    Err(error).with_context(|| {
+        format!(
+            "cannot start {} anew without secrets in its environment",
+            program.display()
+        )
+    })
+}
+
+/// Reads what was handed over, and leaves nothing of it.
+fn handed() -> io::Result<Environment> {
+    let mut memory = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let length = usize::try_from(memory.metadata()?.len()).unwrap_or_default();
+    let mut bytes = Zeroizing::new(Vec::with_capacity(length + 1));
+    memory.read_to_end(&mut bytes)?;
+    memory.set_len(0)?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    let mut parts = bytes.split(|byte| *byte == 0);
+    let mut variables = Vec::new();
+    while let (Some(name), Some(value)) = (parts.next(), parts.next()) {
+        // A value that is no text is no secret of ours.
+        if let (Ok(name), Ok(value)) = (std::str::from_utf8(name), std::str::from_utf8(value)) {
+            variables.push((name.to_owned(), Secret::new(value)));
+        }
+    }
+    Ok(variables.into_iter().collect())
+}
+
+/// Keeps other processes of the same user from reading this one's memory, environment and files, and the kernel from writing its
+/// memory to a file when it crashes.
+pub(crate) fn close_to_others() {
+    if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        eprintln!("warning: other programs of this user can read the memory of this one ({error})");
+    }
 }
 
 /// Whether a variable may stand in the host agent's environment: where programs are, and settings. Nothing else gets there, since

@@ -9,15 +9,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use control::Control;
+use control::{Callable, Control, Outside};
+use dial::{Dialer, SystemResolver};
 use host::HostClient;
 use lifecycle::Tasks;
+use secret::Source;
+use secrets::Environment;
 use store::Store;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::config::{Loaded, Model, Provider, Settings};
 use crate::end::End;
-use crate::{host_agent, process, wiring};
+use crate::{host_agent, process, sources, wiring};
 
 /// Connections that the kernel keeps until they are accepted. One more would seem open to who opened it and never be
 /// answered, so it is as many as the kernel allows.
@@ -45,6 +48,8 @@ pub(crate) fn token_file(settings: &Settings) -> PathBuf {
 /// `server.drain`, and runs are left to the next process.
 pub(crate) fn serve(loaded: &Loaded) -> anyhow::Result<End> {
     let settings = &loaded.settings;
+    let environment = process::take_secrets(&sources::variables(settings))?;
+    process::close_to_others();
     process::log(settings);
     process::raise_descriptors();
     if rustix::process::geteuid().is_root() && settings.server.user != "root" {
@@ -53,7 +58,7 @@ pub(crate) fn serve(loaded: &Loaded) -> anyhow::Result<End> {
             settings.server.user
         );
     }
-    process::runtime()?.block_on(run(settings))
+    process::runtime()?.block_on(run(settings, environment))
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -68,8 +73,15 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn run(settings: &Settings) -> anyhow::Result<End> {
-    let providers = wiring::providers(settings)?;
+async fn run(settings: &Settings, environment: Environment) -> anyhow::Result<End> {
+    // In this order they end: doors first, then what they asked for, then the way to the host and to what keeps secrets.
+    let (doors, work, way) = (Tasks::new(), Tasks::new(), Tasks::new());
+    let secrets = sources::open(settings, environment, &way)?;
+    for (key, unresolved) in sources::unresolved(settings, &secrets).await {
+        tracing::warn!("{key}: {unresolved}; all else works");
+    }
+    let secrets: Arc<dyn Source> = secrets;
+    let providers = wiring::providers(settings, &secrets)?;
     // A default model was chosen with the configuration wherever there is one.
     let model = settings.server.model.clone().unwrap_or_default();
     let config = wiring::control(settings, &model, wiring::image(settings)?)?;
@@ -82,10 +94,17 @@ async fn run(settings: &Settings) -> anyhow::Result<End> {
         .context("cannot find the address that is listened on")?;
 
     let store = Store::open(store::Config::new(store_file(settings))).await?;
-    // In this order they end: doors first, then what they asked for, then the way to the host.
-    let (doors, work, way) = (Tasks::new(), Tasks::new(), Tasks::new());
     let sandboxes = Arc::new(HostClient::new(host_agent::socket(settings), &way));
-    let control = Control::start(config, store.clone(), providers, sandboxes, work.clone()).await?;
+    let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
+    let outward = wiring::services(settings, &secrets, dialer.clone(), &work)?;
+    for problem in &outward.problems {
+        tracing::warn!("{problem}");
+    }
+    let outside = Outside {
+        services: Some(Callable::new(Arc::new(outward.catalogue), outward.services)),
+        egress: Some(wiring::egress(settings, own.join("egress"), &secrets, dialer)),
+    };
+    let control = Control::start(config, store.clone(), providers, sandboxes, outside, work.clone()).await?;
     first_token(settings, &control).await?;
 
     let router = http_api::router(http_api::Parts {

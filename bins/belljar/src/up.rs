@@ -220,7 +220,7 @@ fn lock(settings: &Settings) -> anyhow::Result<File> {
 }
 
 /// Makes what the control plane needs: its user, and its part of the data directory.
-fn prepare(settings: &Settings) -> anyhow::Result<SystemUser> {
+pub(crate) fn prepare(settings: &Settings) -> anyhow::Result<SystemUser> {
     let name = &settings.server.user;
     let user = match find_user(name)? {
         Some(user) => user,

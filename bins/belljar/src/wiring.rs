@@ -1,32 +1,31 @@
 //! Settings as the parts want them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use causes::with_causes;
+use control::MakeBroker;
+use dial::Dialer;
+use egress::{Broker, Surroundings};
 use images::Images;
+use lifecycle::Tasks;
 use llm::{CacheMarks, Effort, Thinking};
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use sandbox::ImageDigest;
-use secret::Secret;
+use secret::{Credential, Secret, Source};
+use services::{Catalogue, Services, Trust};
+use skills::Skill;
 
 use crate::config::{self, Prices, Provider, Settings};
 
-/// The models, their secrets fetched. Every mistake is reported at once.
-pub(crate) fn models(settings: &Settings) -> anyhow::Result<Vec<Model>> {
+/// The models, which ask `source` for their keys with each request. Every mistake is reported at once.
+pub(crate) fn models(settings: &Settings, source: &Arc<dyn Source>) -> anyhow::Result<Vec<Model>> {
     let mut models = Vec::new();
     let mut problems = Vec::new();
     for (name, model) in &settings.models {
-        let key = match &model.key {
-            Some(reference) => match config::resolve(&format!("models.{name}.key"), reference) {
-                Ok(key) => Some(key),
-                Err(error) => {
-                    problems.push(with_causes(&error));
-                    continue;
-                }
-            },
-            None => None,
-        };
+        let key = model.key.clone();
+        let key = key.map(|reference| Credential::asked(reference, Arc::clone(source)));
         match Model::new(name, model_settings(model, key)) {
             Ok(model) => models.push(model),
             Err(wrong) => problems.extend(wrong.iter().map(ToString::to_string)),
@@ -39,18 +38,18 @@ pub(crate) fn models(settings: &Settings) -> anyhow::Result<Vec<Model>> {
 }
 
 /// The clients of the models; at least one.
-pub(crate) fn providers(settings: &Settings) -> anyhow::Result<Providers> {
+pub(crate) fn providers(settings: &Settings, source: &Arc<dyn Source>) -> anyhow::Result<Providers> {
     if settings.models.is_empty() {
         bail!("there is no model: add [models.NAME] to belljar.toml, as belljar.example.toml shows");
     }
     Ok(Providers::new(
-        models(settings)?,
+        models(settings, source)?,
         Timeouts::default(),
         RetryLimits::default(),
     )?)
 }
 
-fn model_settings(model: &config::Model, key: Option<Secret>) -> ModelSettings {
+fn model_settings(model: &config::Model, key: Option<Credential>) -> ModelSettings {
     let mut settings = ModelSettings::new(match model.provider {
         Provider::Anthropic => ProviderKind::Anthropic,
         Provider::OpenAi => ProviderKind::Openai,
@@ -69,12 +68,13 @@ fn model_settings(model: &config::Model, key: Option<Secret>) -> ModelSettings {
     settings.window = Some(model.window);
     settings.max_output = Some(model.max_output);
     settings.fallback.clone_from(&model.fallback);
-    settings.thinking = match model.thinking.as_str() {
-        "off" => Thinking::Off,
-        "low" => Thinking::Effort(Effort::Low),
-        "medium" => Thinking::Effort(Effort::Medium),
-        "high" => Thinking::Effort(Effort::High),
-        _ => Thinking::Default,
+    settings.thinking = match (model.thinking_budget, model.thinking.as_str()) {
+        (Some(budget), _) => Thinking::Budget(budget),
+        (None, "off") => Thinking::Off,
+        (None, "low") => Thinking::Effort(Effort::Low),
+        (None, "medium") => Thinking::Effort(Effort::Medium),
+        (None, "high") => Thinking::Effort(Effort::High),
+        (None, _) => Thinking::Default,
     };
     settings.cache = match model.cache.as_str() {
         "off" => CacheMarks::Off,
@@ -130,7 +130,8 @@ pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> a
     config.caps.session = settings.budget.session;
     config.caps.user = settings.budget.user;
     config.caps.day = settings.budget.day;
-    config.system = agent::system_prompt(&catalogue(settings, &image), &[]);
+    config.policies = settings.policies.clone();
+    config.skills = skills(settings, &image).into();
     config.tools = agent::definitions().to_vec();
     config.sandbox.cpu_millis = settings.sandbox.cpu_millis;
     config.sandbox.memory_bytes = settings.sandbox.memory_bytes;
@@ -141,22 +142,84 @@ pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> a
     Ok(config)
 }
 
-/// The skills that the image brings, one line each. A skill that cannot be read is left out, and the log says which.
-fn catalogue(settings: &Settings, image: &ImageDigest) -> String {
+/// The names of the skills that sandboxes have; none where there is no image yet.
+pub(crate) fn known_skills(settings: &Settings) -> Vec<String> {
+    let skills = image(settings).map(|image| skills(settings, &image)).unwrap_or_default();
+    skills.into_iter().map(|skill| skill.name).collect()
+}
+
+/// The skills that the image brings. A skill that cannot be read is left out, and the log says which.
+fn skills(settings: &Settings, image: &ImageDigest) -> Vec<Skill> {
     let folder = images_folder(settings).join(image.as_str()).join("rootfs/skills");
     if !folder.is_dir() {
-        return String::new();
+        return Vec::new();
     }
     match skills::load_folder(&folder) {
         Ok((skills, findings)) => {
             for finding in findings.iter().filter(|finding| finding.is_error) {
                 tracing::warn!(skill = finding.skill, "a skill is left out: {}", finding.message);
             }
-            skills::catalogue(&skills)
+            skills
         }
         Err(error) => {
             tracing::warn!(error = with_causes(&error), "the image's skills cannot be read");
-            String::new()
+            Vec::new()
         }
     }
+}
+
+/// The services there are.
+pub(crate) struct Outward {
+    pub(crate) catalogue: Catalogue,
+    /// Those that can be called.
+    pub(crate) services: Services,
+    /// What is wrong with the others, in words.
+    pub(crate) problems: Vec<String>,
+}
+
+/// The services there are. One that cannot be called does not keep the others from it.
+pub(crate) fn services(
+    settings: &Settings,
+    source: &Arc<dyn Source>,
+    dialer: Dialer,
+    tasks: &Tasks,
+) -> anyhow::Result<Outward> {
+    let (catalogue, mistakes) = Catalogue::load(settings.server.services.as_slice());
+    let (services, problems) = Services::new(
+        &catalogue,
+        &settings.services,
+        Arc::clone(source),
+        dialer,
+        Trust::machine(),
+        tasks.clone(),
+    )?;
+    let mistakes = mistakes.iter().map(ToString::to_string);
+    Ok(Outward {
+        problems: mistakes.chain(problems.iter().map(ToString::to_string)).collect(),
+        catalogue,
+        services,
+    })
+}
+
+/// What makes the broker through which connections leave sandboxes. Its certificate authority is kept in `folder`.
+pub(crate) fn egress(
+    settings: &Settings,
+    folder: PathBuf,
+    source: &Arc<dyn Source>,
+    dialer: Dialer,
+) -> Box<MakeBroker> {
+    let (config::Egress { rules, limits }, secrets) = (settings.egress.clone(), Arc::clone(source));
+    Box::new(move |decide, audit, tasks| {
+        let surroundings = Surroundings {
+            rules,
+            limits,
+            decide,
+            dialer,
+            secrets,
+            roots: Arc::new(egress::machine_roots()),
+            audit,
+            tasks,
+        };
+        Broker::new(&folder, surroundings)
+    })
 }

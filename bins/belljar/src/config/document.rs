@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::keys::{Key, SECTIONS};
+use super::keys::{Key, SECTIONS, Section};
 
 /// `belljar.example.toml`: every key with its default, all commented out.
 pub(crate) fn example() -> String {
@@ -12,7 +12,7 @@ pub(crate) fn example() -> String {
     );
     for section in SECTIONS {
         let _ = write!(text, "\n# {}\n", section.about);
-        let header = format!("[{}]", section.name.replace('*', "large"));
+        let header = format!("[{}]", section.name.replace('*', sample(section)));
         let _ = if section.name.contains('*') {
             writeln!(text, "# {header}")
         } else {
@@ -34,8 +34,9 @@ pub(crate) fn manual() -> String {
          One file, `belljar.toml`: the one that `--config FILE` or `BELLJAR_CONFIG` names, else `belljar.toml` in the current folder, else\n\
          `/etc/belljar/belljar.toml`. `belljar check` reads it and reports every mistake at once, with its line. Unknown keys are refused.\n\
          Every key but those of models can be set by an environment variable, which wins over the file: `server.listen` is `BELLJAR_SERVER_LISTEN`.\n\n\
-         A secret never stands in the file. It is referred to: `env:NAME` is an environment variable of `belljar serve`, `file:/path` a file that\n\
-         it can read. The host agent reads the same file, follows no reference, and runs with an empty environment.\n\n\
+         A secret never stands in the file. It is referred to, and docs/secrets.md says how each kind of reference is kept: `env:NAME` is a variable that\n\
+         `belljar serve` was started with, `file:/path` a file that it can read and others cannot, `store:NAME` an entry of Belljar's encrypted store,\n\
+         `vault:path#field` a field of a HashiCorp Vault or OpenBao. The host agent reads the same file, follows no reference, and runs with an empty environment.\n\n\
          This page is generated from the code, and so is `belljar.example.toml`.\n",
     );
     for section in SECTIONS {
@@ -61,6 +62,18 @@ pub(crate) fn manual() -> String {
         }
     }
     text
+}
+
+/// A name for one table of many.
+fn sample(section: &Section) -> &'static str {
+    match section.name {
+        "models.*" => "large",
+        "roles.*" => "analyst",
+        "people.*" => "ada",
+        "groups.*" => "sales",
+        "doors.*" => "webhook",
+        _ => "example",
+    }
 }
 
 fn shown(key: &Key) -> &'static str {

@@ -1,9 +1,19 @@
 //! Every key there is, in one table: what is read, refused, suggested and documented comes from here.
 
+mod base;
+mod egress;
+mod models;
+mod roles;
+mod secrets;
+mod services;
+
 /// A part of the configuration.
 pub(crate) struct Section {
-    /// The table's name; `models.*` stands for one table per model.
+    /// The table's name; `models.*` stands for one table per model. A `*` stands at its end only.
     pub(crate) name: &'static str,
+    /// Whether a part of the program reads each table as a whole: then the keys here are for people, and what stands in it is
+    /// checked by that part's own types.
+    pub(crate) whole: bool,
     /// What it is about.
     pub(crate) about: &'static str,
     /// Its keys.
@@ -51,12 +61,16 @@ pub(crate) enum Kind {
     Path,
     /// A path, from the folder of the configuration where it does not begin with `/`.
     File,
-    /// `env:NAME` or `file:/path`: where a secret is, never the secret.
+    /// Where a secret is, never the secret.
     Reference,
     /// A table of names and texts.
     Texts,
     /// A list of names.
     Names,
+    /// A table, which a part of the program reads.
+    Table,
+    /// A list of such tables.
+    Tables,
 }
 
 impl Kind {
@@ -76,9 +90,13 @@ impl Kind {
             Self::Listen => "an address and a port, such as \"127.0.0.1:7717\"".into(),
             Self::Path => "a path that begins with /".into(),
             Self::File => "a path, from this file's folder where it does not begin with /".into(),
-            Self::Reference => "a reference, \"env:NAME\" or \"file:/path\"".into(),
+            Self::Reference => {
+                "a reference, \"env:NAME\", \"file:/path\", \"store:NAME\" or \"vault:path#field\"".into()
+            }
             Self::Texts => "a table of texts, such as { \"x-team\" = \"data\" }".into(),
             Self::Names => "a list of names, such as [\"small\", \"local\"]".into(),
+            Self::Table => "a table".into(),
+            Self::Tables => "a list of tables".into(),
         }
     }
 }
@@ -125,250 +143,20 @@ const fn unset(name: &'static str, kind: Kind, example: &'static str, about: &'s
 
 /// The whole configuration.
 pub(crate) const SECTIONS: &[Section] = &[
-    Section {
-        name: "server",
-        about: "Where the control plane listens and keeps what it knows.",
-        keys: &[
-            key(
-                "listen",
-                Kind::Listen,
-                "\"127.0.0.1:7717\"",
-                "Address of the HTTP API. It speaks plain HTTP: put a proxy with TLS before it where others can reach it.",
-            ),
-            key(
-                "data",
-                Kind::Path,
-                "\"/var/lib/belljar\"",
-                "The data directory: the store, images, disks of sessions.",
-            ),
-            key(
-                "user",
-                Kind::Text,
-                "\"belljar\"",
-                "The ordinary user that `belljar up` runs the control plane as; made where it is missing.",
-            ),
-            key(
-                "log",
-                Kind::Word(&["plain", "json"]),
-                "\"plain\"",
-                "How logs are written to stderr.",
-            ),
-            key(
-                "log_level",
-                Kind::Text,
-                "\"info\"",
-                "What is logged: a level, or directives such as `info,control=debug`.",
-            ),
-            key(
-                "drain",
-                Kind::Duration,
-                "\"10s\"",
-                "How long a stop waits for requests under way.",
-            ),
-            key(
-                "model",
-                Kind::Text,
-                "\"\"",
-                "The model of sessions that name none. With one model, it is that.",
-            ),
-        ],
-    },
-    Section {
-        name: "sandbox",
-        about: "The sealed machines in which the agent works. Read by the host agent too.",
-        keys: &[
-            key(
-                "runtime",
-                Kind::Word(&["runc", "crun", "youki", "runsc"]),
-                "\"runc\"",
-                "The OCI runtime that creates sandboxes.",
-            ),
-            unset(
-                "program",
-                Kind::Path,
-                "\"/usr/lib/belljar/belljar-runtime\"",
-                "The program that is PID 1 in every sandbox; `belljar-runtime` beside `belljar` where left out.",
-            ),
-            key(
-                "run",
-                Kind::Path,
-                "\"/run/belljar\"",
-                "What need not survive a restart of the machine: the host agent's socket, links and records of living sandboxes.",
-            ),
-            key(
-                "image",
-                Kind::Text,
-                "\"base\"",
-                "The image that sandboxes start from: a recipe's name, or the 64 digits of an image's digest.",
-            ),
-            key(
-                "placement",
-                Kind::Word(&["sandbox", "control-plane"]),
-                "\"sandbox\"",
-                "Where the agent loop runs: in the sandbox with its tools, or here with only the tools in the sandbox.",
-            ),
-            key("cpu", Kind::Decimal, "2", "Processors that one sandbox may use."),
-            key("memory", Kind::Size, "\"2GiB\"", "Memory of one sandbox."),
-            key(
-                "processes",
-                Kind::Whole(16, 1_000_000),
-                "1024",
-                "Processes and threads in one sandbox.",
-            ),
-            key("disk", Kind::Size, "\"10GiB\"", "What one session may keep on disk."),
-            key(
-                "freeze_after",
-                Kind::Duration,
-                "\"1m\"",
-                "An idle sandbox is frozen after this.",
-            ),
-            key(
-                "remove_after",
-                Kind::Duration,
-                "\"30m\"",
-                "An idle sandbox is removed after this; its files stay.",
-            ),
-        ],
-    },
-    Section {
-        name: "run",
-        about: "What one run may use up before it is stopped.",
-        keys: &[
-            key("steps", Kind::Whole(1, 100_000), "100", "Model calls."),
-            key(
-                "time",
-                Kind::Duration,
-                "\"1h\"",
-                "Time from its start, waiting not counted.",
-            ),
-            key("tool_time", Kind::Duration, "\"5m\"", "Time of one tool call."),
-            key(
-                "output",
-                Kind::Size,
-                "\"30KiB\"",
-                "What the model is shown of one tool's answer; the rest is cut from the middle.",
-            ),
-        ],
-    },
-    Section {
-        name: "budget",
-        about: "Caps in dollars. A cap that is left out does not exist; with any cap, a model without a price is refused.",
-        keys: &[
-            unset("run", Kind::Dollars, "2.00", "What one run may cost."),
-            unset("session", Kind::Dollars, "20.00", "What one session may cost."),
-            unset(
-                "user",
-                Kind::Dollars,
-                "50.00",
-                "What one user may spend in a day (UTC).",
-            ),
-            unset("day", Kind::Dollars, "200.00", "What all may spend in a day (UTC)."),
-        ],
-    },
-    Section {
-        name: "models.*",
-        about: "A model, by the name that people call it: [models.large], [models.local] and so on.",
-        keys: &[
-            unset(
-                "provider",
-                Kind::Word(&["anthropic", "openai", "openai-chat", "scripted"]),
-                "\"anthropic\"",
-                "What its API speaks: Anthropic Messages, OpenAI Responses (`openai`), or Chat Completions and all that is like it. `scripted` plays a file and needs no key. Must be given.",
-            ),
-            unset(
-                "model",
-                Kind::Text,
-                "\"claude-sonnet-4-5\"",
-                "The provider's own name of the model; the table's name where left out.",
-            ),
-            unset(
-                "base_url",
-                Kind::Text,
-                "\"http://127.0.0.1:11434/v1\"",
-                "Where its API is; the provider's own address where left out.",
-            ),
-            unset("key", Kind::Reference, "\"env:ANTHROPIC_API_KEY\"", "Where its key is."),
-            unset(
-                "headers",
-                Kind::Texts,
-                "{ \"x-team\" = \"data\" }",
-                "Headers that each request carries. No secrets here.",
-            ),
-            unset(
-                "script",
-                Kind::File,
-                "\"/etc/belljar/demo.yaml\"",
-                "The file that a `scripted` model plays.",
-            ),
-            unset(
-                "window",
-                Kind::Whole(1_000, 100_000_000),
-                "200000",
-                "Tokens that its window holds. Must be given, save for `scripted`.",
-            ),
-            unset(
-                "max_output",
-                Kind::Whole(16, 10_000_000),
-                "32000",
-                "Tokens that one answer may have. Must be given, save for `scripted`.",
-            ),
-            key(
-                "thinking",
-                Kind::Word(&["default", "off", "low", "medium", "high"]),
-                "\"default\"",
-                "How hard it thinks before it speaks; by default that is left to it. `off` for models of `openai` that cannot think.",
-            ),
-            key(
-                "cache",
-                Kind::Word(&["off", "five-minutes", "hour"]),
-                "\"five-minutes\"",
-                "How long the provider is asked to remember prompts (Anthropic).",
-            ),
-            unset(
-                "family",
-                Kind::Text,
-                "\"claude\"",
-                "Models of one family understand each other's thoughts; each is one of its own where left out.",
-            ),
-            key(
-                "plain_http",
-                Kind::Flag,
-                "false",
-                "Lets `base_url` be plain HTTP to another machine.",
-            ),
-            unset(
-                "fallback",
-                Kind::Names,
-                "[\"local\"]",
-                "Models that are asked, in this order, when this one cannot answer.",
-            ),
-            unset(
-                "price.input",
-                Kind::Price,
-                "3.00",
-                "Input that no cache knew. A price has `input` and `output` at least.",
-            ),
-            unset("price.output", Kind::Price, "15.00", "Output, thinking included."),
-            unset(
-                "price.cache_read",
-                Kind::Price,
-                "0.30",
-                "Input read from a cache; the price of input where left out.",
-            ),
-            unset(
-                "price.cache_write",
-                Kind::Price,
-                "3.75",
-                "Input written to a cache for five minutes; where left out the price of input, and a quarter more for Anthropic.",
-            ),
-            unset(
-                "price.cache_write_hour",
-                Kind::Price,
-                "6.00",
-                "Input written to a cache for an hour; where left out the price of input, and twice that for Anthropic.",
-            ),
-        ],
-    },
+    base::SERVER,
+    base::SANDBOX,
+    base::RUN,
+    base::BUDGET,
+    models::MODELS,
+    secrets::SECRETS,
+    secrets::VAULT,
+    services::SERVICES,
+    egress::EGRESS,
+    egress::RULES,
+    roles::ROLES,
+    roles::PEOPLE,
+    roles::GROUPS,
+    roles::DOORS,
 ];
 
 /// The whole name of a key, its section's wildcard included.
@@ -394,6 +182,13 @@ pub(crate) fn is_table(path: &[String]) -> bool {
             names.len() > path.len() && matches(&names[..path.len()].join("."), path)
         })
     })
+}
+
+/// The section of which this path is one table among others, such as `models.large`.
+pub(crate) fn table_of(path: &[String]) -> Option<&'static Section> {
+    SECTIONS
+        .iter()
+        .find(|section| section.name.ends_with(".*") && matches(section.name, path))
 }
 
 fn matches(pattern: &str, path: &[String]) -> bool {

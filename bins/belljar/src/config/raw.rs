@@ -62,8 +62,10 @@ pub(crate) struct Entry {
 #[derive(Default)]
 pub(crate) struct Raw {
     pub(crate) entries: BTreeMap<Vec<String>, Entry>,
-    /// The models' names, each with the place of its table.
-    pub(crate) models: BTreeMap<String, Place>,
+    /// The names of the tables of which there may be many, by section (`models.*`), each with its place.
+    pub(crate) tables: BTreeMap<&'static str, BTreeMap<String, Place>>,
+    /// What was read, for tables that are read whole.
+    pub(crate) text: String,
     pub(crate) mistakes: Vec<Mistake>,
     pub(crate) warnings: Vec<Mistake>,
 }
@@ -77,7 +79,10 @@ const SCRIPTS: [&str; 3] = ["BELLJAR_TEST_", "BELLJAR_DEMO_", "BELLJAR_BENCH_"];
 impl Raw {
     /// Takes a file's text and the environment's variables. `renamed` is what has a new name.
     pub(crate) fn read(text: &str, environment: &[(String, String)], renamed: &[Renamed]) -> Self {
-        let mut raw = Self::default();
+        let mut raw = Self {
+            text: text.to_owned(),
+            ..Self::default()
+        };
         let (document, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
             let place = error
@@ -127,12 +132,14 @@ impl Raw {
             renamed.new.split('.').map(str::to_owned).collect::<Vec<String>>()
         });
         let path = new_path.as_ref().unwrap_or(path);
-        if let [section, model] = path.as_slice()
-            && section == "models"
-        {
-            self.models.insert(model.clone(), place.clone());
+        let among = keys::table_of(path);
+        if let (Some(section), Some(name)) = (among, path.last()) {
+            let tables = self.tables.entry(section.name).or_default();
+            tables.insert(name.clone(), place.clone());
         }
-        if keys::find(path).is_some() {
+        if among.is_some_and(|section| section.whole) && matches!(value.get_ref(), DeValue::Table(_)) {
+            // Its own types check it.
+        } else if keys::find(path).is_some() {
             let entry = Entry {
                 value: plain(value.get_ref()),
                 place: place.clone(),
@@ -154,7 +161,7 @@ impl Raw {
         }
     }
 
-    /// `BELLJAR_SERVER_LISTEN` stands for `server.listen`. Keys of models are not for the environment: a model's name may be anything.
+    /// `BELLJAR_SERVER_LISTEN` stands for `server.listen`. Tables of which there may be many are not for the environment: their names may be anything.
     fn take_environment(&mut self, environment: &[(String, String)]) {
         for (name, value) in environment.iter().filter(|(name, _)| name.starts_with("BELLJAR_")) {
             if OTHER_VARIABLES.contains(&name.as_str()) || SCRIPTS.iter().any(|start| name.starts_with(start)) {
@@ -202,7 +209,7 @@ pub(crate) fn variables() -> impl Iterator<Item = (String, Vec<String>)> {
         })
 }
 
-/// The names that could have been meant by a path: keys and tables at the same depth, with the model's name as it was written.
+/// The names that could have been meant by a path: keys and tables at the same depth, with the name of one of many tables as it was written.
 fn known_names(path: &[String]) -> Vec<String> {
     let mut known = Vec::new();
     for section in SECTIONS {
@@ -277,7 +284,8 @@ fn texts(table: &DeTable<'_>) -> Option<BTreeMap<String, String>> {
         .collect()
 }
 
-fn line_of(text: &str, offset: usize) -> usize {
+/// The line of a place in a text, from 1.
+pub(crate) fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()
         .iter()
         .take(offset)

@@ -1,14 +1,27 @@
 //! The configuration as the programs use it.
 
+mod egress;
+mod models;
+mod roles;
+mod secrets;
+mod services;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::services::ServiceSettings;
 use domain::{Money, Placement, RunLimits};
+use policy::Policies;
+use secret::Reference;
 
-use super::raw::{Mistake, Place, Raw};
-use super::values::{Reader, Reference};
+use super::raw::{Mistake, Raw};
+use super::values::Reader;
+
+pub(crate) use egress::Egress;
+pub(crate) use models::{Model, Prices, Provider};
+pub(crate) use secrets::{Login, Secrets, Vault};
 
 /// Everything that can be set. Holds no secret: only where secrets are.
 #[derive(Clone, Debug)]
@@ -18,12 +31,59 @@ pub(crate) struct Settings {
     pub(crate) run: RunLimits,
     pub(crate) budget: Budget,
     pub(crate) models: BTreeMap<String, Model>,
+    pub(crate) secrets: Secrets,
+    /// The vault, where there is one.
+    pub(crate) vault: Option<Vault>,
+    /// Who may do what.
+    pub(crate) policies: Policies,
+    /// What services need, by name.
+    pub(crate) services: BTreeMap<String, ServiceSettings>,
+    /// What leaves sandboxes.
+    pub(crate) egress: Egress,
+}
+
+impl Settings {
+    /// Every reference to a secret, by the key that holds it.
+    pub(crate) fn references(&self) -> Vec<(String, Reference)> {
+        let models = self.models.iter();
+        let models = models.filter_map(|(name, model)| Some((format!("models.{name}.key"), model.key.clone()?)));
+        let services = self.services.iter().flat_map(|(name, service)| {
+            let references = service.references();
+            references.map(move |(slot, reference)| (format!("services.{name}.auth.{slot}"), reference.clone()))
+        });
+        let rules = self.egress.rules.iter().flat_map(|rule| {
+            let key = format!("egress.rules.{}", rule.name);
+            rule.references().map(move |reference| (key.clone(), reference.clone()))
+        });
+        models.chain(services).chain(rules).collect()
+    }
+
+    /// What opens the encrypted store and the vault, by the key that holds it: `env:` and `file:` only.
+    pub(crate) fn openings(&self) -> Vec<(&'static str, Reference)> {
+        let mut openings = Vec::new();
+        openings.extend(
+            self.secrets
+                .passphrase
+                .clone()
+                .map(|passphrase| ("secrets.passphrase", passphrase)),
+        );
+        match self.vault.as_ref().map(|vault| vault.login.clone()) {
+            Some(Login::Token(token)) => openings.push(("vault.token", token)),
+            Some(Login::AppRole { role, secret, .. }) => {
+                openings.extend([("vault.role_id", role), ("vault.secret_id", secret)]);
+            }
+            None => {}
+        }
+        openings
+    }
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
     pub(crate) listen: SocketAddr,
     pub(crate) data: PathBuf,
+    /// The folder with definitions of services.
+    pub(crate) services: Option<PathBuf>,
     pub(crate) user: String,
     pub(crate) log_json: bool,
     pub(crate) log_level: String,
@@ -55,43 +115,6 @@ pub(crate) struct Budget {
     pub(crate) session: Option<Money>,
     pub(crate) user: Option<Money>,
     pub(crate) day: Option<Money>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Model {
-    pub(crate) provider: Provider,
-    /// The provider's own name of it.
-    pub(crate) name: String,
-    pub(crate) base_url: Option<String>,
-    pub(crate) key: Option<Reference>,
-    pub(crate) headers: BTreeMap<String, String>,
-    pub(crate) script: Option<PathBuf>,
-    pub(crate) price: Option<Prices>,
-    pub(crate) thinking: String,
-    pub(crate) cache: String,
-    pub(crate) family: Option<String>,
-    pub(crate) plain_http: bool,
-    pub(crate) window: u64,
-    pub(crate) max_output: u64,
-    pub(crate) fallback: Vec<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Provider {
-    Anthropic,
-    OpenAi,
-    OpenAiChat,
-    Scripted,
-}
-
-/// Dollars for a million tokens, in thousandths.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Prices {
-    pub(crate) input: i64,
-    pub(crate) output: i64,
-    pub(crate) cache_read: Option<i64>,
-    pub(crate) cache_write: Option<i64>,
-    pub(crate) cache_write_hour: Option<i64>,
 }
 
 /// What a configuration came to: settings where nothing is wrong, else every mistake; and warnings in any case.
@@ -126,21 +149,32 @@ fn settings(reader: &mut Reader) -> Option<Settings> {
     let capped = [budget.run, budget.session, budget.user, budget.day]
         .iter()
         .any(Option::is_some);
-    let models = models(reader, capped);
+    let models = models::models(reader, capped);
+    let secrets = secrets::secrets(reader);
+    let vault = secrets::vault(reader);
+    let services = services::services(reader);
+    let egress = egress::egress(reader);
+    let policies = roles::policies(reader);
     let mut settings = Settings {
         server: server?,
         sandbox: sandbox?,
         run: run?,
         budget,
         models,
+        secrets: secrets?,
+        vault,
+        policies,
+        services,
+        egress: egress?,
     };
-    choose_default_model(reader, &mut settings);
+    models::choose_default_model(reader, &mut settings);
     Some(settings)
 }
 
 fn server(reader: &mut Reader) -> Option<Server> {
     let listen = reader.listen("server.listen");
     let data = reader.path("server.data");
+    let services = reader.path("server.services");
     let user = reader.text("server.user");
     let log = reader.text("server.log");
     let log_level = reader.text("server.log_level");
@@ -157,6 +191,7 @@ fn server(reader: &mut Reader) -> Option<Server> {
     Some(Server {
         listen: listen?,
         data: data?,
+        services,
         user: user?,
         log_json: log? == "json",
         log_level: log_level?,
@@ -185,7 +220,7 @@ fn sandbox(reader: &mut Reader) -> Option<Sandbox> {
             "sandbox.memory is too little to start anything: write \"32MiB\" or more",
         );
     }
-    let processes = reader.whole("sandbox.processes");
+    let processes = reader.number("sandbox.processes");
     let disk = reader.size("sandbox.disk");
     let freeze_after = reader.duration("sandbox.freeze_after");
     let remove_after = reader.duration("sandbox.remove_after");
@@ -215,7 +250,7 @@ fn sandbox(reader: &mut Reader) -> Option<Sandbox> {
 }
 
 fn run(reader: &mut Reader) -> Option<RunLimits> {
-    let steps = reader.whole("run.steps");
+    let steps = reader.number("run.steps");
     let time = reader.duration("run.time");
     let tool_time = reader.duration("run.tool_time");
     let output = reader.size("run.output");
@@ -225,174 +260,4 @@ fn run(reader: &mut Reader) -> Option<RunLimits> {
         tool_seconds: tool_time?.as_secs(),
         output_bytes: usize::try_from(output?).ok()?,
     })
-}
-
-fn models(reader: &mut Reader, capped: bool) -> BTreeMap<String, Model> {
-    let places = reader.models();
-    let mut models = BTreeMap::new();
-    for (name, place) in &places {
-        let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
-        if name.is_empty() || name.len() > 60 || !name.chars().all(plain) {
-            reader.note(
-                place.clone(),
-                format!("{name:?} is no name for a model: write letters, digits, - and _"),
-            );
-            continue;
-        }
-        if let Some(model) = model(reader, name, place, capped) {
-            for other in &model.fallback {
-                if !places.contains_key(other) || other == name {
-                    let text = format!("models.{name}.fallback names {other:?}: name another model of this file");
-                    reader.mistake(&format!("models.{name}.fallback"), text);
-                }
-            }
-            models.insert(name.clone(), model);
-        }
-    }
-    models
-}
-
-fn model(reader: &mut Reader, name: &str, place: &Place, capped: bool) -> Option<Model> {
-    let key = |key: &str| format!("models.{name}.{key}");
-    let provider = match reader.text(&key("provider")).as_deref() {
-        Some("anthropic") => Some(Provider::Anthropic),
-        Some("openai") => Some(Provider::OpenAi),
-        Some("openai-chat") => Some(Provider::OpenAiChat),
-        Some("scripted") => Some(Provider::Scripted),
-        _ => None,
-    };
-    let scripted = provider == Some(Provider::Scripted);
-    let must = |reader: &mut Reader, wanted: &str, why: &str| {
-        if !reader.has(&key(wanted)) {
-            reader.note(place.clone(), format!("models.{name} lacks {wanted}: {why}"));
-        }
-    };
-    must(
-        reader,
-        "provider",
-        "write what its API speaks, such as provider = \"anthropic\"",
-    );
-    if scripted {
-        must(reader, "script", "write the file that it plays");
-    } else {
-        must(reader, "window", "write how many tokens its window holds");
-        must(reader, "max_output", "write how many tokens an answer may have");
-    }
-    let base_url = reader.text(&key("base_url"));
-    if let Some(url) = &base_url
-        && !reqwest::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-    {
-        reader.mistake(
-            &key("base_url"),
-            format!("models.{name}.base_url is {url:?}: write http://… or https://…"),
-        );
-    }
-    let price = price(reader, name, place);
-    if capped && price.is_none() && !reader.has(&key("price.input")) {
-        let text = format!(
-            "models.{name} has no price and [budget] has a cap: write its price, such as price = {{ input = 3.00, output = 15.00 }} (0 where it is free)"
-        );
-        reader.note(place.clone(), text);
-    }
-    let headers = reader.texts(&key("headers")).unwrap_or_default();
-    for (header, value) in &headers {
-        let valid = reqwest::header::HeaderName::try_from(header).is_ok()
-            && reqwest::header::HeaderValue::try_from(value).is_ok();
-        if !valid {
-            reader.mistake(
-                &key("headers"),
-                format!("models.{name}.headers holds {header:?}, which is no HTTP header"),
-            );
-        }
-    }
-    let window = reader.whole(&key("window")).or(scripted.then_some(200_000));
-    let max_output = reader.whole(&key("max_output")).or(scripted.then_some(8_000));
-    if window.is_some() && max_output >= window {
-        reader.mistake(
-            &key("max_output"),
-            format!("models.{name}.max_output fills the whole window: make it smaller"),
-        );
-    }
-    let name_there = reader.text(&key("model"));
-    let secret = reader.reference(&key("key"));
-    let script = reader.path(&key("script"));
-    let thinking = reader.text(&key("thinking"));
-    let cache = reader.text(&key("cache"));
-    let family = reader.text(&key("family"));
-    let plain_http = reader.flag(&key("plain_http"));
-    let fallback = reader.names(&key("fallback")).unwrap_or_default();
-    Some(Model {
-        provider: provider?,
-        name: name_there.unwrap_or_else(|| name.to_owned()),
-        base_url,
-        key: secret,
-        headers,
-        script,
-        price,
-        thinking: thinking?,
-        cache: cache?,
-        family,
-        plain_http: plain_http?,
-        window: u64::try_from(window?).ok()?,
-        max_output: u64::try_from(max_output?).ok()?,
-        fallback,
-    })
-}
-
-fn price(reader: &mut Reader, name: &str, place: &Place) -> Option<Prices> {
-    let key = |part: &str| format!("models.{name}.price.{part}");
-    let part = |reader: &mut Reader, part: &str| reader.price(&key(part));
-    let input = part(reader, "input");
-    let output = part(reader, "output");
-    let cache_read = part(reader, "cache_read");
-    let cache_write = part(reader, "cache_write");
-    let cache_write_hour = part(reader, "cache_write_hour");
-    let any = ["input", "output", "cache_read", "cache_write", "cache_write_hour"]
-        .iter()
-        .any(|part| reader.has(&key(part)));
-    for needed in ["input", "output"] {
-        if any && !reader.has(&key(needed)) {
-            reader.note(
-                place.clone(),
-                format!("models.{name}.price lacks {needed}: a price has input and output at least"),
-            );
-        }
-    }
-    Some(Prices {
-        input: input?,
-        output: output?,
-        cache_read,
-        cache_write,
-        cache_write_hour,
-    })
-}
-
-fn choose_default_model(reader: &mut Reader, settings: &mut Settings) {
-    let known = || {
-        settings
-            .models
-            .keys()
-            .map(String::as_str)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    match &settings.server.model {
-        Some(model) if !reader.models().contains_key(model) => {
-            reader.mistake(
-                "server.model",
-                format!("server.model names {model:?}, and the models are: {}", known()),
-            );
-        }
-        None if settings.models.len() > 1 => {
-            reader.mistake(
-                "server.model",
-                format!(
-                    "there are several models ({}): name the default one, server.model = \"…\"",
-                    known()
-                ),
-            );
-        }
-        None => settings.server.model = settings.models.keys().next().cloned(),
-        Some(_) => {}
-    }
 }

@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use domain::Money;
+use secret::Reference;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 use super::keys::{self, Kind};
-use super::raw::{Entry, Mistake, Place, Raw, Value};
+use super::raw::{Entry, Mistake, Place, Raw, Value, line_of};
 
 /// Reads values out of what was written, and keeps the mistakes.
 pub(crate) struct Reader {
@@ -34,9 +38,37 @@ impl Reader {
         (mistakes, warnings)
     }
 
-    /// The models' names and places.
-    pub(crate) fn models(&self) -> BTreeMap<String, Place> {
-        self.raw.models.clone()
+    /// The names and places of the tables of a section such as `models.*`.
+    pub(crate) fn tables(&self, section: &str) -> BTreeMap<String, Place> {
+        self.raw.tables.get(section).cloned().unwrap_or_default()
+    }
+
+    /// The tables of a section that is read whole, as their own type says; what is wrong is noted with its line.
+    pub(crate) fn whole<T: DeserializeOwned>(&mut self, section: &str) -> BTreeMap<String, T> {
+        let mut values = BTreeMap::new();
+        let mut mistakes = Vec::new();
+        let text = &self.raw.text;
+        for (name, place) in self.tables(section) {
+            let parents = section.trim_end_matches(".*").split('.');
+            match read_whole(text, parents.chain([name.as_str()])) {
+                Some(Ok(value)) => {
+                    values.insert(name, value);
+                }
+                Some(Err(error)) => {
+                    let place = error
+                        .span()
+                        .map_or(place, |span| Place::Line(line_of(text, span.start)));
+                    let path = section.replace('*', &name);
+                    mistakes.push((place, format!("{path}: {}", without_value(error.message()))));
+                }
+                // What is no table was refused before.
+                None => {}
+            }
+        }
+        for (place, text) in mistakes {
+            self.note(place, text);
+        }
+        values
     }
 
     /// Notes a mistake about a key.
@@ -123,7 +155,7 @@ impl Reader {
         })
     }
 
-    pub(crate) fn whole(&mut self, path: &str) -> Option<i64> {
+    pub(crate) fn number(&mut self, path: &str) -> Option<i64> {
         self.value(path, |kind, value| match (kind, value) {
             (Kind::Whole(least, most), Value::Number(digits)) => {
                 let number: i64 = digits.replace('_', "").parse().ok()?;
@@ -165,7 +197,7 @@ impl Reader {
 
     pub(crate) fn reference(&mut self, path: &str) -> Option<Reference> {
         self.value(path, |_, value| match value {
-            Value::Text(text) => Reference::parse(text),
+            Value::Text(text) => text.parse().ok(),
             _ => None,
         })
     }
@@ -185,22 +217,28 @@ impl Reader {
     }
 }
 
-/// Where a secret is.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Reference {
-    /// In an environment variable.
-    Environment(String),
-    /// In a file.
-    File(PathBuf),
+/// What stands at a path of a document, read as a type of its own.
+fn read_whole<'a, T: DeserializeOwned>(
+    text: &str,
+    path: impl Iterator<Item = &'a str>,
+) -> Option<Result<T, toml::de::Error>> {
+    let (document, _) = DeTable::parse_recoverable(text);
+    let mut value = Spanned::new(document.span(), DeValue::Table(document.into_inner()));
+    for name in path {
+        let DeValue::Table(table) = value.into_inner() else {
+            return None;
+        };
+        let mut entries = table.into_iter();
+        value = entries.find(|(key, _)| key.get_ref() == name)?.1;
+    }
+    matches!(value.get_ref(), DeValue::Table(_)).then(|| T::deserialize(ValueDeserializer::from(value)))
 }
 
-impl Reference {
-    fn parse(text: &str) -> Option<Self> {
-        match text.split_once(':')? {
-            ("env", name) if !name.is_empty() => Some(Self::Environment(name.to_owned())),
-            ("file", path) if path.starts_with('/') => Some(Self::File(path.into())),
-            _ => None,
-        }
+/// What a type says is wrong, without the text that was written: it may be a secret in the wrong place.
+fn without_value(message: &str) -> String {
+    match (message.find(": string \""), message.rfind("\", expected")) {
+        (Some(start), Some(end)) if start < end => format!("{}: a text{}", &message[..start], &message[end + 1..]),
+        _ => message.to_owned(),
     }
 }
 

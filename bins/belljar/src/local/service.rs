@@ -33,9 +33,19 @@ pub(crate) fn service(loaded: &Loaded, command: &ServiceCommand, json: bool) -> 
             let catalogue = read(settings, folder.as_deref())?;
             process::runtime()?.block_on(test(&catalogue, service.as_deref(), json))
         }
-        ServiceCommand::Call { method, arguments, folder } => {
+        ServiceCommand::Call {
+            method,
+            arguments,
+            folder,
+        } => {
             if let Some(owner) = owner::other_than_root(settings)? {
-                let mut words = vec!["service".into(), "call".into(), method.into(), arguments.into(), "--folder".into()];
+                let mut words = vec![
+                    "service".into(),
+                    "call".into(),
+                    method.into(),
+                    arguments.into(),
+                    "--folder".into(),
+                ];
                 words.push(std::path::absolute(place(settings, folder.as_deref()))?.into());
                 let error = owner::again(loaded, owner, &words, json).exec();
                 return Err(error).context("cannot go on as the owner of the control plane's folder");
@@ -48,7 +58,10 @@ pub(crate) fn service(loaded: &Loaded, command: &ServiceCommand, json: bool) -> 
 }
 
 fn place(settings: &Settings, folder: Option<&Path>) -> PathBuf {
-    folder.or(settings.server.services.as_deref()).unwrap_or(Path::new(FOLDER)).to_owned()
+    folder
+        .or(settings.server.services.as_deref())
+        .unwrap_or(Path::new(FOLDER))
+        .to_owned()
 }
 
 /// The definitions; their mistakes are told, and the others can be used.
@@ -59,9 +72,15 @@ fn read(settings: &Settings, folder: Option<&Path>) -> anyhow::Result<Read> {
         eprintln!("{}", harmless(&mistake.to_string()));
     }
     if catalogue.services().next().is_none() && mistakes.is_empty() {
-        bail!("there is no service in {}: `belljar service import` makes one, --folder names another folder", folder.display());
+        bail!(
+            "there is no service in {}: `belljar service import` makes one, --folder names another folder",
+            folder.display()
+        );
     }
-    Ok(Read { catalogue, has_mistakes: !mistakes.is_empty() })
+    Ok(Read {
+        catalogue,
+        has_mistakes: !mistakes.is_empty(),
+    })
 }
 
 /// The definitions that were read.
@@ -90,10 +109,18 @@ fn list(read: &Read, settings: &Settings, json: bool) -> anyhow::Result<End> {
     for service in read.catalogue.services() {
         let bound = bound(service, settings);
         if json {
-            println!("{}", json!({ "name": service.name, "summary": service.summary, "methods": service.methods.len(), "bound": bound }));
+            println!(
+                "{}",
+                json!({ "name": service.name, "summary": service.summary, "methods": service.methods.len(), "bound": bound })
+            );
         } else {
             let unbound = if bound { "" } else { "  (its credential is not bound)" };
-            println!("{}: {} ({} methods){unbound}", service.name, harmless(&service.summary), service.methods.len());
+            println!(
+                "{}: {} ({} methods){unbound}",
+                service.name,
+                harmless(&service.summary),
+                service.methods.len()
+            );
         }
     }
     Ok(read.end())
@@ -109,15 +136,25 @@ fn bound(service: &Service, settings: &Settings) -> bool {
 fn show(read: &Read, name: &str, json: bool) -> anyhow::Result<End> {
     let service = read.service(name)?;
     let types = service.types(|_| true).unwrap_or_default();
-    let ways = service.auth.iter().map(|auth| json!({ "kind": auth.kind(), "slots": auth.required() }));
+    let ways = service
+        .auth
+        .iter()
+        .map(|auth| json!({ "kind": auth.kind(), "slots": auth.required() }));
     let ways: Vec<Value> = ways.collect();
     if json {
-        println!("{}", json!({ "name": service.name, "summary": service.summary, "base_url": service.base_url, "auth": ways, "types": types }));
+        println!(
+            "{}",
+            json!({ "name": service.name, "summary": service.summary, "base_url": service.base_url, "auth": ways, "types": types })
+        );
         return Ok(read.end());
     }
     println!("// {}, at {}", service.folder.display(), harmless(&service.base_url));
     for auth in &service.auth {
-        println!("// authenticates as {}, with {}", auth.kind(), auth.required().join(", "));
+        println!(
+            "// authenticates as {}, with {}",
+            auth.kind(),
+            auth.required().join(", ")
+        );
     }
     print!("{}", harmless(&types));
     Ok(read.end())
@@ -126,15 +163,30 @@ fn show(read: &Read, name: &str, json: bool) -> anyhow::Result<End> {
 fn take(settings: &Settings, arguments: &ImportArguments, json: bool) -> anyhow::Result<End> {
     let text = std::fs::read_to_string(&arguments.description)
         .with_context(|| format!("cannot read {}", arguments.description.display()))?;
-    let options = Options { name: arguments.name.clone(), only: arguments.only.clone(), base_url: arguments.base_url.clone() };
+    let options = Options {
+        name: arguments.name.clone(),
+        only: arguments.only.clone(),
+        base_url: arguments.base_url.clone(),
+    };
     let imported = import(&text, &options)?;
     let folder = imported.write(&place(settings, arguments.folder.as_deref()))?;
     if json {
-        let left_out = imported.left_out.iter().map(|left| json!({ "what": left.what, "why": left.why }));
-        println!("{}", json!({ "name": imported.name, "folder": folder, "methods": imported.methods, "left_out": left_out.collect::<Vec<_>>() }));
+        let left_out = imported
+            .left_out
+            .iter()
+            .map(|left| json!({ "what": left.what, "why": left.why }));
+        println!(
+            "{}",
+            json!({ "name": imported.name, "folder": folder, "methods": imported.methods, "left_out": left_out.collect::<Vec<_>>() })
+        );
         return Ok(End::Done);
     }
-    println!("{} has {} methods: {}", folder.display(), imported.methods.len(), imported.methods.join(", "));
+    println!(
+        "{} has {} methods: {}",
+        folder.display(),
+        imported.methods.len(),
+        imported.methods.join(", ")
+    );
     for left in &imported.left_out {
         println!("left out: {}: {}", harmless(&left.what), harmless(&left.why));
     }
@@ -147,9 +199,16 @@ fn next(imported: &Imported) {
     if imported.slots.is_empty() {
         return;
     }
-    println!("\nIt needs a credential. In belljar.toml:\n\n[services.{}.auth]", imported.name);
+    println!(
+        "\nIt needs a credential. In belljar.toml:\n\n[services.{}.auth]",
+        imported.name
+    );
     for slot in &imported.slots {
-        println!("{slot} = \"store:{}-{}\"", imported.name.to_lowercase(), slot.replace('_', "-"));
+        println!(
+            "{slot} = \"store:{}-{}\"",
+            imported.name.to_lowercase(),
+            slot.replace('_', "-")
+        );
     }
 }
 
@@ -163,7 +222,10 @@ async fn test(read: &Read, name: Option<&str>, json: bool) -> anyhow::Result<End
         for played in contract::play(service).await? {
             wrong |= !played.wrong.is_empty();
             if json {
-                println!("{}", json!({ "service": service.name, "method": played.method, "fixture": played.fixture, "wrong": played.wrong }));
+                println!(
+                    "{}",
+                    json!({ "service": service.name, "method": played.method, "fixture": played.fixture, "wrong": played.wrong })
+                );
                 continue;
             }
             let fixture = played.fixture.as_deref().map_or("has no fixture", |name| name);
@@ -193,12 +255,28 @@ async fn call(settings: &Settings, read: &Read, method: &str, arguments: &str) -
     let tasks = Tasks::new();
     let secrets: Arc<dyn secret::Source> = sources::open(settings, sources::environment(settings), &tasks)?;
     let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
-    let made = Services::new(&read.catalogue, &settings.services, secrets, dialer, Trust::machine(), tasks.clone())?;
+    let made = Services::new(
+        &read.catalogue,
+        &settings.services,
+        secrets,
+        dialer,
+        Trust::machine(),
+        tasks.clone(),
+    )?;
     let (services, problems) = made;
-    for problem in problems.iter().filter(|problem| problem.place.split('.').nth(1) == Some(service)) {
+    for problem in problems
+        .iter()
+        .filter(|problem| problem.place.split('.').nth(1) == Some(service))
+    {
         eprintln!("{}", harmless(&problem.to_string()));
     }
-    let call = Call { session: SessionId::new(), service, method, arguments: &arguments, idempotency_key: None };
+    let call = Call {
+        session: SessionId::new(),
+        service,
+        method,
+        arguments: &arguments,
+        idempotency_key: None,
+    };
     let end = match answer(&services, call).await {
         Ok(()) => End::Done,
         Err(failure) => {

@@ -1,0 +1,161 @@
+//! The keys of the control plane, its sandboxes, runs and caps.
+
+use super::{Kind, Section, key, unset};
+
+/// `[server]`
+pub(super) const SERVER: Section = Section {
+    name: "server",
+    whole: false,
+    about: "Where the control plane listens and keeps what it knows.",
+    keys: &[
+        key(
+            "listen",
+            Kind::Listen,
+            "\"127.0.0.1:7717\"",
+            "Address of the HTTP API. It speaks plain HTTP: put a proxy with TLS before it where others can reach it.",
+        ),
+        key(
+            "data",
+            Kind::Path,
+            "\"/var/lib/belljar\"",
+            "The data directory: the store, images, disks of sessions.",
+        ),
+        unset(
+            "services",
+            Kind::File,
+            "\"services\"",
+            "The folder with definitions of services, a folder for each; `services` beside this file where left out.",
+        ),
+        key(
+            "user",
+            Kind::Text,
+            "\"belljar\"",
+            "The ordinary user that `belljar up` runs the control plane as; made where it is missing.",
+        ),
+        key(
+            "log",
+            Kind::Word(&["plain", "json"]),
+            "\"plain\"",
+            "How logs are written to stderr.",
+        ),
+        key(
+            "log_level",
+            Kind::Text,
+            "\"info\"",
+            "What is logged: a level, or directives such as `info,control=debug`.",
+        ),
+        key(
+            "drain",
+            Kind::Duration,
+            "\"10s\"",
+            "How long a stop waits for requests under way.",
+        ),
+        key(
+            "model",
+            Kind::Text,
+            "\"\"",
+            "The model of sessions that name none. With one model, it is that.",
+        ),
+    ],
+};
+
+/// `[sandbox]`
+pub(super) const SANDBOX: Section = Section {
+    name: "sandbox",
+    whole: false,
+    about: "The sealed machines in which the agent works. Read by the host agent too.",
+    keys: &[
+        key(
+            "runtime",
+            Kind::Word(&["runc", "crun", "youki", "runsc"]),
+            "\"runc\"",
+            "The OCI runtime that creates sandboxes.",
+        ),
+        unset(
+            "program",
+            Kind::Path,
+            "\"/usr/lib/belljar/belljar-runtime\"",
+            "The program that is PID 1 in every sandbox; `belljar-runtime` beside `belljar` where left out.",
+        ),
+        key(
+            "run",
+            Kind::Path,
+            "\"/run/belljar\"",
+            "What need not survive a restart of the machine: the host agent's socket, links and records of living sandboxes.",
+        ),
+        key(
+            "image",
+            Kind::Text,
+            "\"base\"",
+            "The image that sandboxes start from: a recipe's name, or the 64 digits of an image's digest.",
+        ),
+        key(
+            "placement",
+            Kind::Word(&["sandbox", "control-plane"]),
+            "\"sandbox\"",
+            "Where the agent loop runs: in the sandbox with its tools, or here with only the tools in the sandbox.",
+        ),
+        key("cpu", Kind::Decimal, "2", "Processors that one sandbox may use."),
+        key("memory", Kind::Size, "\"2GiB\"", "Memory of one sandbox."),
+        key(
+            "processes",
+            Kind::Whole(16, 1_000_000),
+            "1024",
+            "Processes and threads in one sandbox.",
+        ),
+        key("disk", Kind::Size, "\"10GiB\"", "What one session may keep on disk."),
+        key(
+            "freeze_after",
+            Kind::Duration,
+            "\"1m\"",
+            "An idle sandbox is frozen after this.",
+        ),
+        key(
+            "remove_after",
+            Kind::Duration,
+            "\"30m\"",
+            "An idle sandbox is removed after this; its files stay.",
+        ),
+    ],
+};
+
+/// `[run]`
+pub(super) const RUN: Section = Section {
+    name: "run",
+    whole: false,
+    about: "What one run may use up before it is stopped.",
+    keys: &[
+        key("steps", Kind::Whole(1, 100_000), "100", "Model calls."),
+        key(
+            "time",
+            Kind::Duration,
+            "\"1h\"",
+            "Time from its start, waiting not counted.",
+        ),
+        key("tool_time", Kind::Duration, "\"5m\"", "Time of one tool call."),
+        key(
+            "output",
+            Kind::Size,
+            "\"30KiB\"",
+            "What the model is shown of one tool's answer; the rest is cut from the middle.",
+        ),
+    ],
+};
+
+/// `[budget]`
+pub(super) const BUDGET: Section = Section {
+    name: "budget",
+    whole: false,
+    about: "Caps in dollars. A cap that is left out does not exist; with any cap, a model without a price is refused.",
+    keys: &[
+        unset("run", Kind::Dollars, "2.00", "What one run may cost."),
+        unset("session", Kind::Dollars, "20.00", "What one session may cost."),
+        unset(
+            "user",
+            Kind::Dollars,
+            "50.00",
+            "What one user may spend in a day (UTC).",
+        ),
+        unset("day", Kind::Dollars, "200.00", "What all may spend in a day (UTC)."),
+    ],
+};

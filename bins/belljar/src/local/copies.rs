@@ -1,0 +1,194 @@
+//! Copies of the store: `backup` and `restore`.
+//!
+//! As root, what the person named is opened here, and a process that is the owner of the control plane's folder does the rest;
+//! between the two is a pipe.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context, bail};
+use cli::Client;
+use serde_json::json;
+use store::{Asker, Store, StoreError};
+use tempfile::NamedTempFile;
+
+use super::{own_token, own_url};
+use crate::config::{Loaded, Settings};
+use crate::end::End;
+use crate::up::SystemUser;
+use crate::{owner, process, serve};
+
+/// The name that stands for the standard output or input.
+const PIPE: &str = "-";
+
+/// Copies the store: through the control plane where it runs, which is the one that may touch it; otherwise here.
+pub(crate) fn backup(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result<End> {
+    let settings = &loaded.settings;
+    if file == Path::new(PIPE) {
+        let scratch = copied(settings)?;
+        let mut copy = File::open(scratch.path()).context("cannot read the copy that was made")?;
+        io::copy(&mut copy, &mut io::stdout()).context("cannot write the copy to the standard output")?;
+        return Ok(End::Done);
+    }
+    let file = std::path::absolute(file).context("cannot find the current folder")?;
+    if fs::symlink_metadata(&file).is_ok() {
+        bail!(
+            "{} exists already: name another file, or move this one away",
+            file.display()
+        );
+    }
+    match owner::other_than_root(settings)? {
+        None => {
+            let mut copy = File::open(copied(settings)?.path()).context("cannot read the copy that was made")?;
+            put(&file, &mut copy)?;
+        }
+        Some(owner) => {
+            if !backed_up_as(owner, loaded, &file, json)? {
+                return Ok(End::Found);
+            }
+        }
+    }
+    if json {
+        println!("{}", json!({ "file": file }));
+    } else {
+        println!("{}", file.display());
+    }
+    Ok(End::Done)
+}
+
+/// Has the folder's owner make the copy, and keeps what comes out of the pipe. False: it failed, and has said why.
+fn backed_up_as(owner: SystemUser, loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result<bool> {
+    refuse_inside(file, owner)?;
+    let mut child = owner::again(loaded, owner, &["backup".into(), PIPE.into()], json)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot go on as the owner of the control plane's folder")?;
+    let mut output = child.stdout.take().context("the copy has no way out")?;
+    // Whole or not at all: it gets its name only when whoever made it says that nothing is missing.
+    let mut scratch = beside(file)?;
+    let received = io::copy(&mut output, &mut scratch);
+    drop(output);
+    let status = child.wait().context("cannot wait for the copy")?;
+    if !status.success() {
+        return Ok(false);
+    }
+    received.with_context(|| format!("cannot write {}", file.display()))?;
+    named(scratch, file)?;
+    Ok(true)
+}
+
+/// A copy of the store in a file that goes when it is dropped.
+fn copied(settings: &Settings) -> anyhow::Result<Scratch> {
+    let own = serve::folder(settings);
+    let scratch = Scratch::new(&own)?;
+    process::runtime()?.block_on(async {
+        match Store::open(store::Config::new(serve::store_file(settings))).await {
+            Ok(store) => {
+                let copied = store.backup(Asker::System, &scratch.path()).await;
+                store.close().await;
+                copied?;
+            }
+            Err(StoreError::InUse { .. }) => {
+                let client = Client::new(&own_url(settings), own_token(settings)?)?;
+                cli::backup(&client, &scratch.path()).await?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        anyhow::Ok(())
+    })?;
+    Ok(scratch)
+}
+
+/// A folder of our own in the control plane's, with a file's name in it; both go when it is dropped.
+struct Scratch {
+    folder: tempfile::TempDir,
+}
+
+impl Scratch {
+    fn new(own: &Path) -> anyhow::Result<Self> {
+        let folder = tempfile::Builder::new().prefix(".copy-").tempdir_in(own);
+        let folder = folder.with_context(|| format!("cannot make a folder in {}", own.display()))?;
+        Ok(Self { folder })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("store.db")
+    }
+}
+
+fn beside(file: &Path) -> anyhow::Result<NamedTempFile> {
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    NamedTempFile::new_in(folder).with_context(|| format!("cannot make a file in {}", folder.display()))
+}
+
+/// Gives a file its name once it is whole and on the disk.
+fn named(scratch: NamedTempFile, file: &Path) -> anyhow::Result<()> {
+    let failed = || format!("cannot write {}", file.display());
+    scratch.as_file().sync_all().with_context(failed)?;
+    scratch
+        .persist_noclobber(file)
+        .map_err(|error| error.error)
+        .with_context(failed)?;
+    let folder = file.parent().unwrap_or(Path::new("/"));
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .with_context(failed)
+}
+
+fn put(file: &Path, copy: &mut impl io::Read) -> anyhow::Result<()> {
+    let mut scratch = beside(file)?;
+    io::copy(copy, &mut scratch).with_context(|| format!("cannot write {}", file.display()))?;
+    named(scratch, file)
+}
+
+fn refuse_inside(file: &Path, owner: SystemUser) -> anyhow::Result<()> {
+    if owner::leads_through(file, owner) {
+        bail!(
+            "{} leads through a folder of the control plane's user, who could lead it anywhere: name a file elsewhere",
+            file.display()
+        );
+    }
+    Ok(())
+}
+
+/// Puts a copy in the store's place; it belongs to whom the folder belongs.
+pub(crate) fn restore(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result<End> {
+    let settings = &loaded.settings;
+    let own = serve::folder(settings);
+    if file == Path::new(PIPE) {
+        return restored(settings, &mut io::stdin(), json);
+    }
+    let mut copy = File::open(file).with_context(|| format!("cannot read the copy {}", file.display()))?;
+    if let Some(owner) = owner::other_than_root(settings)? {
+        let status = owner::again(loaded, owner, &["restore".into(), PIPE.into()], json)
+            .stdin(copy)
+            .status()
+            .context("cannot go on as the owner of the control plane's folder")?;
+        return Ok(if status.success() { End::Done } else { End::Found });
+    }
+    fs::create_dir_all(&own)
+        .and_then(|()| fs::set_permissions(&own, fs::Permissions::from_mode(0o700)))
+        .with_context(|| format!("cannot make the folder {}", own.display()))?;
+    restored(settings, &mut copy, json).with_context(|| format!("cannot restore {}", file.display()))
+}
+
+/// Puts what comes in the store's place, as the folder's owner.
+fn restored(settings: &Settings, copy: &mut impl io::Read, json: bool) -> anyhow::Result<End> {
+    let scratch = Scratch::new(&serve::folder(settings))?;
+    let mut file = File::create_new(scratch.path()).context("cannot keep the copy")?;
+    io::copy(copy, &mut file)
+        .and_then(|_| file.flush())
+        .context("cannot read the copy")?;
+    let path = serve::store_file(settings);
+    let restored = process::runtime()?.block_on(store::restore(&scratch.path(), &path))?;
+    match restored.replaced {
+        replaced if json => println!("{}", json!({ "restored": path, "replaced": replaced })),
+        Some(replaced) => println!("restored; the store that was there before is {}", replaced.display()),
+        None => println!("restored"),
+    }
+    Ok(End::Done)
+}
