@@ -1,7 +1,9 @@
 //! Connections: how many, how long, and how they end.
 
+use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -10,7 +12,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use lifecycle::Tasks;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long the other side may take to acknowledge what it was sent, in milliseconds.
 const ACKNOWLEDGES: u32 = 60_000;
@@ -20,6 +22,8 @@ const ACKNOWLEDGES: u32 = 60_000;
 pub struct Config {
     /// Connections at the same time; further ones wait to be accepted.
     pub connections: usize,
+    /// Connections from one address of another machine (IPv6: from one network of 64 bits); further ones are closed at once.
+    pub of_one_address: usize,
     /// How long a request's head may take, and how long a connection may lie idle.
     pub head: Duration,
     /// The largest head of a request, in bytes.
@@ -30,6 +34,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             connections: 4_096,
+            of_one_address: 1_024,
             head: Duration::from_secs(30),
             head_bytes: 32 << 10,
         }
@@ -41,13 +46,15 @@ impl Default for Config {
 pub async fn serve(listener: TcpListener, router: Router, config: Config, tasks: Tasks) {
     let stop = tasks.stop();
     let places = Arc::new(Semaphore::new(config.connections));
+    let peers = Peers::new(config.of_one_address);
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
-            accepted = accept(&listener, &places) => accepted,
+            accepted = accept(&listener, &places, &peers) => accepted,
         };
         match accepted {
-            Ok((stream, place)) => {
+            Ok(None) => {}
+            Ok(Some((stream, place))) => {
                 let connection = connection(stream, router.clone(), config, tasks.stop());
                 tasks.spawn(async move {
                     connection.await;
@@ -63,17 +70,83 @@ pub async fn serve(listener: TcpListener, router: Router, config: Config, tasks:
     }
 }
 
+/// The next connection; none where its address has enough of them.
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    peers: &Peers,
+) -> io::Result<Option<(TcpStream, (OwnedSemaphorePermit, Peer))>> {
     let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
+    let (stream, address) = listener.accept().await?;
+    let Some(peer) = peers.enter(address.ip()) else {
+        return Ok(None);
+    };
     // Only speed is lost where this fails.
     let _ = stream.set_nodelay(true);
     // Whoever is gone without a word is noticed when a keep-alive is not acknowledged, and frees their place.
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, ACKNOWLEDGES);
-    Ok((stream, place))
+    Ok(Some((stream, (place, peer))))
+}
+
+/// How many connections each address of another machine has, so that none has them all.
+#[derive(Clone, Debug)]
+struct Peers {
+    most: usize,
+    open: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+/// One connection of a peer, while it lasts.
+#[derive(Debug)]
+struct Peer {
+    network: IpAddr,
+    peers: Peers,
+}
+
+impl Peers {
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            open: Arc::default(),
+        }
+    }
+
+    fn enter(&self, address: IpAddr) -> Option<Peer> {
+        let network = network(address);
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = open.entry(network).or_default();
+        // A proxy on this machine speaks for everybody.
+        if *count >= self.most && !network.is_loopback() {
+            return None;
+        }
+        *count += 1;
+        Some(Peer {
+            network,
+            peers: self.clone(),
+        })
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let mut open = self.peers.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = open.get_mut(&self.network) {
+            *count -= 1;
+            if *count == 0 {
+                open.remove(&self.network);
+            }
+        }
+    }
+}
+
+/// What one party can be taken to have for itself: an IPv4 address, or 64 bits of IPv6.
+fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            let bits = address.to_bits() >> 64 << 64;
+            IpAddr::V6(bits.into())
+        }
+        address => address,
+    }
 }
 
 async fn connection(stream: TcpStream, router: Router, config: Config, stop: lifecycle::Stop) {
@@ -93,5 +166,28 @@ async fn connection(stream: TcpStream, router: Router, config: Config, stop: lif
     if let Err(error) = ended {
         // The other side's doing: it went away, was too slow, or does not speak HTTP.
         tracing::debug!(%error, "a connection broke");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_address_has_all_the_places() {
+        let peers = Peers::new(2);
+        let at = |text: &str| text.parse().unwrap();
+        let held = [peers.enter(at("192.0.2.1")), peers.enter(at("::ffff:192.0.2.1"))];
+        assert!(held.iter().all(Option::is_some) && peers.enter(at("192.0.2.1")).is_none());
+        assert!(peers.enter(at("192.0.2.2")).is_some());
+        drop(held);
+        assert!(peers.open.lock().unwrap().is_empty());
+
+        let held = [peers.enter(at("2001:db8::1")), peers.enter(at("2001:db8::2"))];
+        assert!(held.iter().all(Option::is_some) && peers.enter(at("2001:db8::3")).is_none());
+        assert!(peers.enter(at("2001:db8:0:1::1")).is_some());
+
+        let here: Vec<_> = (0..5).map(|_| peers.enter(at("::1"))).collect();
+        assert!(here.iter().all(Option::is_some));
     }
 }
