@@ -83,7 +83,8 @@ pub fn lint(scope: &Scope, there: &Catalogue) -> Vec<Finding> {
         look(&mut findings, "services", rules, crate::MethodPattern::covers, expand);
     }
     let named = |names: &[String], pattern: &crate::NamePattern| {
-        Some(names.iter().filter(|name| pattern.matches(name)).cloned().collect())
+        // Where none is known, nothing is known of them.
+        (!names.is_empty()).then(|| names.iter().filter(|name| pattern.matches(name)).cloned().collect())
     };
     let covers = crate::NamePattern::covers;
     if let Some(rules) = &scope.skills {

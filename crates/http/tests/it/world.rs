@@ -23,7 +23,7 @@ pub mod crm;
 #[allow(dead_code, reason = "each test program needs another part of it")]
 mod inside;
 
-pub use inside::Inside;
+use inside::Inside;
 
 pub struct World {
     pub url: String,
@@ -32,7 +32,7 @@ pub struct World {
     pub ada: String,
     pub eve: String,
     pub models: ModelServer,
-    pub inside: Arc<Inside>,
+    pub(crate) inside: Arc<Inside>,
     pub tasks: Tasks,
     http: reqwest::Client,
     /// Lives as long as the world does.
@@ -71,7 +71,7 @@ impl World {
             store.clone(),
             providers(&models),
             sandboxes,
-            control::Outside::default(),
+            outside(folder.path(), &tasks),
             tasks.child(),
         )
         .await
