@@ -30,7 +30,7 @@ fn names(addresses: &[&str]) -> Names {
 }
 
 #[tokio::test]
-async fn threat_074_a_service_is_at_no_inner_address_that_nobody_named() {
+async fn threat_008_011_074_a_service_is_at_no_inner_address_that_nobody_named() {
     let upstream = Upstream::start(|_, _| ok(json!({}))).await;
     let port = upstream.address.port();
     for (host, resolved) in [
@@ -61,7 +61,7 @@ async fn threat_074_a_service_is_at_no_inner_address_that_nobody_named() {
 }
 
 #[tokio::test]
-async fn threat_009_one_answer_with_an_inner_address_is_refused_whole() {
+async fn threat_010_one_answer_with_an_inner_address_is_refused_whole() {
     let upstream = Upstream::start(|_, _| ok(json!({}))).await;
     let mut setting = Setting::new(&upstream.base(), GET);
     setting.names = names(&["127.0.0.1", "10.0.0.1"]);
