@@ -144,7 +144,9 @@ pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> a
 
 /// The names of the skills that sandboxes have; none where there is no image yet.
 pub(crate) fn known_skills(settings: &Settings) -> Vec<String> {
-    let skills = image(settings).map(|image| skills(settings, &image)).unwrap_or_default();
+    let skills = image(settings)
+        .map(|image| skills(settings, &image))
+        .unwrap_or_default();
     skills.into_iter().map(|skill| skill.name).collect()
 }
 

@@ -45,6 +45,51 @@ async fn a_secret_that_is_not_there_is_named_and_one_that_is_is_not_shown() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_services_is_told_at_once_and_repeats_no_secret() {
+    let folder = tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let method = "[methods.get]\nsummary = \"One contact\"\naccess = \"read\"\nrequest = \"GET /contacts\"\n[auth]\nkind = \"bearer\"\n";
+    let head = |name: &str| format!("name = \"{name}\"\nkind = \"http\"\nsummary = \"Contacts\"\n");
+    write(
+        "services/crm/service.toml",
+        &format!("{}base_url = \"https://crm.example.com\"\n{method}", head("crm")),
+    );
+    write("services/broken/service.toml", &head("broken"));
+    let configured = "[services.crm]\nauth = { token = \"hunter2-in-the-open\" }\n[services.other]\nper_minute = 5\n";
+    write("belljar.toml", configured);
+    let mut check = belljar(folder.path());
+    check.arg("check");
+    let came = run(check, "").await;
+    assert_eq!(came.code, 1, "{came:?}");
+    for part in [
+        "broken/service.toml",
+        "services.crm.auth.token: a secret does not stand in the configuration itself",
+        "services.other: there is no service of this name",
+    ] {
+        assert!(came.notes.contains(part), "{part}: {came:?}");
+    }
+    assert!(!format!("{came:?}").contains("hunter2"), "{came:?}");
+
+    std::fs::remove_dir_all(folder.path().join("services/broken")).unwrap();
+    write("belljar.toml", "[services.crm]\nauth = { token = \"env:CRM_TOKEN\" }\n");
+    let mut check = belljar(folder.path());
+    check.arg("check");
+    let came = run(check, "").await;
+    assert!(
+        came.code == 1 && came.notes.contains("services.crm.auth.token") && came.notes.contains("CRM_TOKEN"),
+        "{came:?}"
+    );
+    let mut check = belljar(folder.path());
+    check.arg("check").env("CRM_TOKEN", "hunter2");
+    let came = run(check, "").await;
+    assert!(came.code == 0 && !format!("{came:?}").contains("hunter2"), "{came:?}");
+}
+
+#[tokio::test]
 async fn the_example_is_a_configuration_and_skills_are_checked() {
     let folder = tempdir().unwrap();
     let mut example = belljar(folder.path());
