@@ -10,7 +10,6 @@
 //! - [`HostClient`]: the other end, a [`sandbox::SandboxProvider`] like any other
 //! - [`doctor`]: what this machine lacks, found out by trying
 
-mod channel;
 mod client;
 pub mod doctor;
 mod listen;

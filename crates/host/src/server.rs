@@ -1,18 +1,18 @@
 //! The end that has the machine.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use channel::{Descriptors, Lines};
 use lifecycle::Tasks;
 use sandbox::{ProviderError, SandboxProvider};
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use crate::channel::{self, Descriptors, Lines};
 use crate::wire::{Answer, Hello, LONGEST_REQUEST, Order, Request, Saying};
 
 /// Orders under way, of all connections together. Who gives more is read no further until one is done.
@@ -166,7 +166,11 @@ async fn carry_out(provider: &dyn SandboxProvider, order: Order) -> Result<(Answ
 /// Writes replies until nobody can have any more, or the client does not read them.
 async fn write_replies(stream: Arc<UnixStream>, mut outgoing: mpsc::Receiver<Outgoing>) {
     while let Some((saying, descriptor)) = outgoing.recv().await {
-        let written = timeout(PATIENCE, channel::write(&stream, &saying, descriptor)).await;
+        let written = timeout(
+            PATIENCE,
+            channel::write(&stream, &saying, descriptor.as_ref().map(AsFd::as_fd)),
+        )
+        .await;
         if !matches!(written, Ok(Ok(()))) {
             // Half a line may stand there: nothing after it could be understood.
             let _ = rustix::net::shutdown(&stream, rustix::net::Shutdown::Both);

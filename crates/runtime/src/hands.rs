@@ -6,10 +6,12 @@
 mod handle;
 mod keeper;
 mod process;
-mod wire;
 
 pub(crate) use handle::Hands;
 pub(crate) use process::run;
+
+/// The longest line, the same as on the control stream.
+const LONGEST: usize = 16 << 20;
 
 /// The argument that makes the program the hands.
 pub(crate) const ROLE: &str = "hands";

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use channel::{Descriptors, Lines};
 use lifecycle::{DropGuard, Stop, Tasks};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::channel::{self, Descriptors, Lines};
 use crate::wire::{Answer, Hello, LONGEST_REPLY, Order, Request, Saying};
 
 /// Orders that wait to be written. Who gives more waits.

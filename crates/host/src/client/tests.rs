@@ -1,7 +1,8 @@
 use std::os::unix::net::UnixListener as Listener;
 
+use channel::{Descriptors, Lines};
+
 use super::*;
-use crate::channel::{self, Descriptors, Lines};
 use crate::wire::{Failure, Hello, LONGEST_REQUEST, Request, Saying};
 
 /// A host agent that says what a test wants.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causes::with_causes;
+use channel::{Descriptors, Lines};
 use protocol::{FromHands, ToControl, ToHands};
 use rustix::process::Pid;
 use sandbox::inside::{GROUP_ID, USER_ID};
@@ -16,8 +17,8 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tracing::warn;
 
+use super::LONGEST;
 use super::handle::{ORDERS, Shared};
-use super::wire::{Receiver, send};
 use crate::gateway::backoff;
 
 /// Hands that live this long were no failed start.
@@ -100,15 +101,15 @@ async fn attend(shared: &Shared, socket: UnixStream, replaced: bool) -> String {
 }
 
 async fn listen(shared: &Shared, socket: &Arc<UnixStream>, replaced: bool) -> String {
-    let mut receiver = Receiver::new(Arc::clone(socket));
+    let mut lines = Lines::new(Arc::clone(socket), LONGEST, Descriptors::Taken);
     loop {
-        let said = match receiver.next::<FromHands>().await {
+        let said = match lines.read::<FromHands>().await {
             Ok(Some(said)) => said,
             Ok(None) => return "they closed their socket".to_owned(),
             Err(error) => return with_causes(&error),
         };
         let descriptor = match said {
-            FromHands::File { opened: true, .. } => receiver.descriptor(),
+            FromHands::File { opened: true, .. } => lines.descriptor(),
             _ => None,
         };
         let ready = said == FromHands::Ready;
@@ -126,7 +127,7 @@ async fn listen(shared: &Shared, socket: &Arc<UnixStream>, replaced: bool) -> St
 
 async fn speak(socket: &UnixStream, mut ordered: mpsc::Receiver<ToHands>) -> String {
     while let Some(order) = ordered.recv().await {
-        if let Err(error) = send(socket, &order, None).await {
+        if let Err(error) = channel::write(socket, &order, None).await {
             return with_causes(&error);
         }
     }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use causes::with_causes;
+use channel::{ChannelError, Descriptors, Lines};
 use domain::ToolCallId;
 use lifecycle::{Stop, Tasks};
 use protocol::{FileEntry, FileRequest, FromHands, Grants, ToHands};
@@ -16,7 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
 use tools::{Created, FileError, Files, Settings, Tools};
 
-use super::wire::{Receiver, WireError, send};
+use super::LONGEST;
 use crate::program::event_loop;
 
 /// Answers that may wait for PID 1 to read them; progress beyond that is dropped.
@@ -42,8 +43,10 @@ pub(crate) enum HandsError {
     EventLoop(#[source] io::Error),
     #[error(transparent)]
     Files(#[from] FileError),
-    #[error(transparent)]
-    Wire(#[from] WireError),
+    #[error("cannot hear PID 1")]
+    Hear(#[from] ChannelError),
+    #[error("cannot answer PID 1")]
+    Answer(#[source] io::Error),
 }
 
 /// Lives as the hands, until PID 1 hangs up.
@@ -99,8 +102,8 @@ async fn live(socket: OwnedFd) -> Result<(), HandsError> {
         created: Arc::default(),
     };
     tokio::select! {
-        ended = process.listen(Receiver::new(Arc::clone(&socket))) => Ok(ended?),
-        ended = speak(&socket, answered) => Ok(ended?),
+        ended = process.listen(Lines::new(Arc::clone(&socket), LONGEST, Descriptors::Refused)) => Ok(ended?),
+        ended = speak(&socket, answered) => ended.map_err(HandsError::Answer),
     }
 }
 
@@ -116,9 +119,9 @@ impl From<FromHands> for Line {
     }
 }
 
-async fn speak(socket: &UnixStream, mut answers: mpsc::Receiver<Line>) -> Result<(), WireError> {
+async fn speak(socket: &UnixStream, mut answers: mpsc::Receiver<Line>) -> io::Result<()> {
     while let Some(line) = answers.recv().await {
-        send(socket, &line.said, line.descriptor.as_ref().map(AsFd::as_fd)).await?;
+        channel::write(socket, &line.said, line.descriptor.as_ref().map(AsFd::as_fd)).await?;
     }
     Ok(())
 }
@@ -139,8 +142,8 @@ struct Process {
 }
 
 impl Process {
-    async fn listen(mut self, mut receiver: Receiver) -> Result<(), WireError> {
-        while let Some(order) = receiver.next::<ToHands>().await? {
+    async fn listen(mut self, mut lines: Lines) -> Result<(), ChannelError> {
+        while let Some(order) = lines.read::<ToHands>().await? {
             match order {
                 ToHands::Environment { environment } => {
                     let mut whole = self.image.clone();

@@ -1,42 +1,57 @@
-//! Lines over a unix socket, with descriptors beside them.
+//! Lines over a unix socket, with descriptors beside them: how the host agent and the control plane speak, and PID 1 of a
+//! sandbox and its hands.
+//!
+//! Each side believes nothing of the other: lines have a longest, descriptors a most, and who wants none gets none.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
 /// How many descriptors wait at most for the lines that announce them.
 const MOST_DESCRIPTORS: usize = 64;
 
+/// What a buffer keeps between lines.
+const USUAL: usize = 64 << 10;
+
 /// Whether descriptors are taken from the other side, or closed by the kernel on arrival.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Descriptors {
+pub enum Descriptors {
+    /// They are taken; those that no line is read for wait, a few.
     Taken,
+    /// The kernel closes them.
     Refused,
 }
 
 /// What went wrong between two lines.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ChannelError {
+pub enum ChannelError {
+    /// A line has no end where it should have one.
     #[error("a line is longer than {0} bytes")]
     TooLong(usize),
+    /// The other side went away before it had said all.
     #[error("the connection broke off in the middle of a line")]
     Broken,
+    /// The other side sent more descriptors than it spoke of, or the kernel said no.
     #[error("the connection failed")]
     Io(#[source] io::Error),
+    /// A line is not what it should be.
+    #[error("a line is malformed")]
+    Malformed(#[source] serde_json::Error),
 }
 
 /// The reading half.
 #[derive(Debug)]
-pub(crate) struct Lines {
+pub struct Lines {
     stream: Arc<UnixStream>,
     longest: usize,
     descriptors: Descriptors,
@@ -47,7 +62,9 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    pub(crate) fn new(stream: Arc<UnixStream>, longest: usize, descriptors: Descriptors) -> Self {
+    /// Reads lines of at most about so many bytes.
+    #[must_use]
+    pub fn new(stream: Arc<UnixStream>, longest: usize, descriptors: Descriptors) -> Self {
         Self {
             stream,
             longest,
@@ -58,13 +75,29 @@ impl Lines {
         }
     }
 
+    /// What the next line says; none after the last. Nothing is lost when the future is dropped.
+    ///
+    /// # Errors
+    /// [`ChannelError`]: nothing after it can be understood, save after `Malformed`.
+    pub async fn read<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ChannelError> {
+        let line = self.next().await?;
+        line.map(|line| serde_json::from_slice(&line).map_err(ChannelError::Malformed))
+            .transpose()
+    }
+
     /// The next line without its end; none after the last. Nothing is lost when the future is dropped.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, ChannelError> {
+    ///
+    /// # Errors
+    /// [`ChannelError`]: nothing after it can be understood.
+    pub async fn next(&mut self) -> Result<Option<Vec<u8>>, ChannelError> {
         loop {
             if let Some(end) = self.buffer[self.looked..].iter().position(|byte| *byte == b'\n') {
                 let rest = self.buffer.split_off(self.looked + end + 1);
                 let mut line = std::mem::replace(&mut self.buffer, rest);
                 line.pop();
+                if self.buffer.capacity() > USUAL {
+                    self.buffer.shrink_to(USUAL);
+                }
                 self.looked = 0;
                 return Ok(Some(line));
             }
@@ -83,7 +116,7 @@ impl Lines {
     }
 
     /// The descriptor that came with a line that was read.
-    pub(crate) fn descriptor(&mut self) -> Option<OwnedFd> {
+    pub fn descriptor(&mut self) -> Option<OwnedFd> {
         self.waiting.pop_front()
     }
 
@@ -116,13 +149,16 @@ impl Lines {
     }
 }
 
-/// Writes a line, and a descriptor with its first byte.
-pub(crate) async fn write(stream: &UnixStream, line: &impl Serialize, descriptor: Option<OwnedFd>) -> io::Result<()> {
+/// Writes a line, and a descriptor with its first byte. What was begun must be ended: half a line ends the connection.
+///
+/// # Errors
+/// When the other side is gone.
+pub async fn write(stream: &UnixStream, line: &impl Serialize, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(line)?;
     bytes.push(b'\n');
     let mut sent = 0;
     if let Some(descriptor) = descriptor {
-        let descriptors = [descriptor.as_fd()];
+        let descriptors = [descriptor];
         sent = stream
             .async_io(Interest::WRITABLE, || {
                 let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -152,6 +188,7 @@ pub(crate) async fn write(stream: &UnixStream, line: &impl Serialize, descriptor
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::os::unix::net::UnixListener;
 
     use super::*;
@@ -169,7 +206,9 @@ mod tests {
             for name in ["one", "two"] {
                 let listener = UnixListener::bind(folder.path().join(name)).unwrap();
                 write(&ours, &"no descriptor", None).await.unwrap();
-                write(&ours, &name.repeat(40_000), Some(listener.into())).await.unwrap();
+                write(&ours, &name.repeat(40_000), Some(listener.as_fd()))
+                    .await
+                    .unwrap();
             }
         };
         let receiver = async {
@@ -182,18 +221,26 @@ mod tests {
             }
             assert!(lines.descriptor().is_none());
         };
-        testkit::within("both ends", futures(sender, receiver)).await;
+        tokio::join!(sender, receiver);
     }
 
-    async fn futures(one: impl Future<Output = ()>, other: impl Future<Output = ()>) {
-        tokio::join!(one, other);
+    #[tokio::test]
+    async fn a_line_is_read_as_what_it_says_or_not_at_all() {
+        let (ours, mut lines) = pair(1_000, Descriptors::Refused);
+        rustix::net::send(&ours, b"1\nnonsense\n2\n", SendFlags::NOSIGNAL).unwrap();
+        assert_eq!(lines.read::<u32>().await.unwrap(), Some(1));
+        assert!(matches!(lines.read::<u32>().await, Err(ChannelError::Malformed(_))));
+        assert_eq!(lines.read::<u32>().await.unwrap(), Some(2));
+        drop(ours);
+        assert_eq!(lines.read::<u32>().await.unwrap(), None);
     }
 
     #[tokio::test]
     async fn a_descriptor_that_nobody_asked_for_is_closed() {
         let (ours, mut lines) = pair(100, Descriptors::Refused);
         let (watched, other) = std::os::unix::net::UnixStream::pair().unwrap();
-        write(&ours, &"here you are", Some(other.into())).await.unwrap();
+        write(&ours, &"here you are", Some(other.as_fd())).await.unwrap();
+        drop(other);
         assert!(lines.next().await.unwrap().is_some());
         assert!(lines.descriptor().is_none());
         // Its last holder is gone, so the other end of the pair reads its end.
