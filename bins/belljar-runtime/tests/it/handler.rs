@@ -1,7 +1,7 @@
 //! A control plane that remembers what it was asked, plays replies, and lets `good.test` through to an echo.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -16,6 +16,8 @@ use secret::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Barrier, mpsc};
 
+use crate::clients::outside::Outside;
+
 /// The token of every session here; it must be found nowhere.
 pub(crate) const TOKEN: &str = "blj_0123456789abcdef_needle";
 
@@ -26,6 +28,8 @@ pub(crate) struct Handler {
     /// Calls of services.
     pub(crate) asked: Mutex<Vec<ServiceRequest>>,
     pub(crate) together: Arc<Barrier>,
+    /// Decides on names and connections, where there is one.
+    pub(crate) outside: OnceLock<Outside>,
     pub(crate) events: mpsc::Sender<ToControl>,
     pub(crate) tasks: Tasks,
 }
@@ -53,6 +57,7 @@ impl Handler {
             replies: Mutex::default(),
             asked: Mutex::default(),
             together: Arc::new(Barrier::new(TOGETHER)),
+            outside: OnceLock::new(),
             events,
             tasks: Tasks::new(),
         }
@@ -88,6 +93,9 @@ impl LinkHandler for Handler {
 
     async fn connect(&self, _: SandboxId, token: &Secret, host: &str, port: u16) -> Result<Box<dyn Carrier>, Refusal> {
         self.see(token, format!("connect {host} {port}"))?;
+        if let Some(outside) = self.outside.get() {
+            return outside.connect(host, port);
+        }
         match host {
             "good.test" => Ok(Box::new(Echo)),
             "web.test" => Ok(Box::new(Web)),
@@ -97,6 +105,9 @@ impl LinkHandler for Handler {
 
     async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
         self.see(token, format!("resolve {name}"))?;
+        if let Some(outside) = self.outside.get() {
+            return outside.resolve(name);
+        }
         if ["good.test", "web.test"].contains(&name) {
             return Ok(());
         }

@@ -48,7 +48,7 @@ table inet belljar {
 RULES
 exec bwrap --die-with-parent --unshare-pid --unshare-ipc --as-pid-1 --info-fd 3 \
     --cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_KILL \
-    --ro-bind "$ROOT" / --proc /proc --dev /dev --tmpfs /tmp --tmpfs /run \
+    $ROOT --proc /proc --dev /dev --tmpfs /run \
     --ro-bind "$JAIL/link" /run/belljar --ro-bind "$RUNTIME" /run/belljar-runtime \
     --bind "$JAIL/workspace" /workspace --bind "$JAIL/resolv.conf" /etc/resolv.conf \
     --chdir / --clearenv --setenv PATH /usr/local/bin:/usr/bin:/bin --setenv HOME /workspace \
@@ -69,8 +69,15 @@ pub(crate) struct Jail {
 impl Jail {
     /// A jail whose runtime is connected and belongs to nobody.
     pub(crate) async fn unclaimed() -> Self {
+        let root = testkit::miniature().rootfs();
+        Self::with_root(&format!("--ro-bind {} / --tmpfs /tmp", root.display()), |_| ()).await
+    }
+
+    /// The same with another root file system, as options of bwrap, in which `$JAIL` is a folder that was prepared.
+    pub(crate) async fn with_root(root: &str, prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
+        prepare(path);
         for name in ["link", "workspace"] {
             std::fs::create_dir(path.join(name)).unwrap();
         }
@@ -86,7 +93,7 @@ impl Jail {
         let linked = listen(path, &handler);
         let program = Command::new("unshare")
             .args(["--net", "--mount", "sh", "-c", SCRIPT])
-            .env("ROOT", testkit::miniature().rootfs())
+            .env("ROOT", root.replace("$JAIL", &path.display().to_string()))
             .env("JAIL", path)
             .env("RUNTIME", env!("CARGO_BIN_EXE_belljar-runtime"))
             .stdin(Stdio::null())
@@ -178,6 +185,10 @@ impl Jail {
 
     pub(crate) fn play(&self, replies: impl IntoIterator<Item = TurnReply>) {
         *self.handler.replies.lock().unwrap() = replies.into_iter().collect::<VecDeque<_>>();
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub(crate) fn workspace(&self) -> std::path::PathBuf {

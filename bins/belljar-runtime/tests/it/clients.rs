@@ -1,0 +1,319 @@
+//! Programs that nobody prepared, inside, against hosts outside that want a key which they do not have: captured, over the
+//! link, through the real broker. Each trusts what the runtime told it to trust.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use domain::RunLimits;
+use link::server::Outfit;
+use protocol::PLACEHOLDER;
+use secret::Secret;
+use serde_json::{Value, json};
+
+use crate::handler::TOKEN;
+use crate::jail::{Jail, exec, words};
+use outside::{KEY, Outside};
+
+mod kept;
+pub(crate) mod outside;
+
+/// A client: what it is called, the file that it must have, what the user types, and what comes of it.
+struct Client {
+    name: &'static str,
+    needs: &'static str,
+    script: &'static str,
+    says: &'static str,
+}
+
+const fn client(name: &'static str, needs: &'static str, script: &'static str, says: &'static str) -> Client {
+    Client {
+        name,
+        needs,
+        script,
+        says,
+    }
+}
+
+const API: &str = "welcome to api.client.test/x";
+
+/// Paths beneath /clients are kept by this test; others are the machine's.
+const CLIENTS: &[Client] = &[
+    client("curl", "/usr/bin/curl", "curl -sS https://api.client.test/x", API),
+    client(
+        "curl by HTTP proxy",
+        "/usr/bin/curl",
+        "curl -sS -x http://127.0.0.1:3128 https://api.client.test/x",
+        API,
+    ),
+    client(
+        "curl by SOCKS proxy",
+        "/usr/bin/curl",
+        "curl -sS -x socks5h://127.0.0.1:3128 https://api.client.test/x",
+        API,
+    ),
+    client(
+        "curl, host passed through",
+        "/usr/bin/curl",
+        "curl -sS https://pass.client.test/x",
+        "welcome to pass.client.test/x",
+    ),
+    client("wget", "/usr/bin/wget", "wget -qO- https://api.client.test/x", API),
+    client(
+        "git clone, commit, push, fetch",
+        "/usr/bin/git",
+        "cd /tmp && git clone -q https://git.client.test/acme/app.git app && cd app && echo hello > a && git add a \
+         && git -c user.name=me -c user.email=me@x.test commit -qm first && git push -q origin HEAD:main \
+         && git fetch -q && git log --format=%s origin/main",
+        "first",
+    ),
+    client(
+        "gh",
+        "/clients/bin/gh",
+        "GH_HOST=api.client.test GH_ENTERPRISE_TOKEN=credential-brokered gh api x",
+        "welcome to api.client.test/api/v3/x",
+    ),
+    client(
+        "node fetch",
+        "/usr/bin/node",
+        "node -e 'fetch(`https://api.client.test/x`).then(r => r.text()).then(console.log)'",
+        API,
+    ),
+    client(
+        "node https",
+        "/usr/bin/node",
+        "node -e 'require(`https`).get(`https://api.client.test/x`, r => r.pipe(process.stdout))'",
+        API,
+    ),
+    client(
+        "npm",
+        "/usr/bin/npm",
+        "npm_config_cache=/tmp/npm npm view belljar-probe version --registry https://npm.client.test/",
+        "1.2.3",
+    ),
+    client(
+        "bun",
+        "/clients/bin/bun",
+        "bun -e 'console.log(await (await fetch(`https://api.client.test/x`)).text())'",
+        API,
+    ),
+    client(
+        "deno",
+        "/clients/bin/deno",
+        "DENO_DIR=/tmp/deno deno eval 'console.log(await (await fetch(`https://api.client.test/x`)).text())'",
+        API,
+    ),
+    client(
+        "python urllib",
+        "/usr/bin/python3",
+        "python3 -c 'import urllib.request as r; print(r.urlopen(\"https://api.client.test/x\").read())'",
+        API,
+    ),
+    client(
+        "python requests",
+        "/clients/python/requests",
+        "python3 -c 'import requests; print(requests.get(\"https://api.client.test/x\").text)'",
+        API,
+    ),
+    client(
+        "python httpx",
+        "/clients/python/httpx",
+        "python3 -c 'import httpx; print(httpx.get(\"https://api.client.test/x\").text)'",
+        API,
+    ),
+    client(
+        "python urllib3",
+        "/clients/python/urllib3",
+        "python3 -c 'import urllib3; print(urllib3.request(\"GET\", \"https://api.client.test/x\").data)'",
+        API,
+    ),
+    client(
+        "python aiohttp",
+        "/clients/python/aiohttp",
+        "python3 -c 'import aiohttp, asyncio
+async def main():
+    async with aiohttp.ClientSession() as s, s.get(\"https://api.client.test/x\") as r: print(await r.text())
+asyncio.run(main())'",
+        API,
+    ),
+    client(
+        "pip",
+        "/usr/bin/python3",
+        "python3 -m pip download -q --no-cache-dir --disable-pip-version-check --no-deps -d /tmp/pip \
+         --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/pip",
+        "belljar_probe-1.2.3-py3-none-any.whl",
+    ),
+    client(
+        "uv (Rust, reqwest, rustls)",
+        "/clients/python/bin/uv",
+        "UV_CACHE_DIR=/tmp/uv /clients/python/bin/uv pip install -q --no-deps --target /tmp/uv-target \
+         --python /usr/bin/python3 --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/uv-target",
+        "belljar_probe.py",
+    ),
+    client(
+        "java HttpClient",
+        "/usr/bin/java",
+        "java /sources/Client.java https://api.client.test/x",
+        API,
+    ),
+    client(
+        "go net/http",
+        "/clients/bin/go-client",
+        "go-client https://api.client.test/x",
+        API,
+    ),
+];
+
+/// A jail whose root is this machine's programs, and a way out of it.
+async fn jail() -> Option<Jail> {
+    let miniature = testkit::miniature();
+    if !miniature.has_node {
+        println!("left out: neither this machine nor the package registry has Node 22 or newer");
+        return None;
+    }
+    let kept = tokio::task::spawn_blocking(kept::folder).await.unwrap();
+    let node = miniature.rootfs().join("usr/local/bin");
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients");
+    let options = format!(
+        "--ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/sbin /sbin --symlink usr/lib /lib \
+         --symlink usr/lib64 /lib64 --bind $JAIL/etc /etc --ro-bind {} /node --ro-bind {} /clients \
+         --ro-bind {} /sources --perms 1777 --tmpfs /tmp",
+        node.display(),
+        kept.display(),
+        sources.display()
+    );
+    let jail = Jail::with_root(&options, prepare).await;
+    let outside = Outside::new(jail.session, &jail.folder().join("outside"), &jail.handler.tasks).await;
+    let certificates = jail.folder().join("etc/ssl/certs/ca-certificates.crt");
+    let text = std::fs::read_to_string(&certificates).unwrap_or_default();
+    std::fs::write(&certificates, format!("{text}{}", outside.upstream_authority)).unwrap();
+    let outfit = Outfit {
+        environment: BTreeMap::from([
+            ("API_KEY".to_owned(), PLACEHOLDER.to_owned()),
+            ("PYTHONPATH".to_owned(), "/clients/python".to_owned()),
+            ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
+            (
+                "PATH".to_owned(),
+                "/node:/clients/bin:/usr/local/bin:/usr/bin:/bin".to_owned(),
+            ),
+        ]),
+        authorities: outside.authorities(),
+    };
+    assert!(jail.handler.outside.set(outside).is_ok());
+    let token = Secret::new(TOKEN);
+    let claim = jail.linked.claim(jail.session, &token, outfit);
+    testkit::within("the claim", claim).await.unwrap();
+    Some(jail)
+}
+
+/// What the programs need of this machine's /etc.
+fn prepare(folder: &Path) {
+    let etc = folder.join("etc");
+    let outside = folder.join("outside");
+    for folder in [etc.join("ssl"), outside.clone()] {
+        std::fs::create_dir_all(folder).unwrap();
+    }
+    let copy = "cp -a /etc/alternatives /etc/ld.so.* /etc/java-* /etc/mime.types \"$0\" 2>/dev/null; \
+                cp -a /etc/ssl/certs /etc/ssl/openssl.cnf \"$0/ssl\"; true";
+    let mut command = std::process::Command::new("sh");
+    testkit::run(command.args(["-c", copy]).arg(&etc));
+    for (name, text) in [
+        (
+            "passwd",
+            "root:x:0:0::/root:/bin/sh\nagent:x:1000:1000::/workspace:/bin/sh\n",
+        ),
+        ("group", "root:x:0:\nagent:x:1000:\n"),
+        ("nsswitch.conf", "passwd: files\nhosts: files dns\n"),
+        ("hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+        ("resolv.conf", ""),
+    ] {
+        std::fs::write(etc.join(name), text).unwrap();
+    }
+    let wheel = "import sys, zipfile
+with zipfile.ZipFile(sys.argv[1], 'w') as z:
+    z.writestr('belljar_probe.py', '')
+    z.writestr('belljar_probe-1.2.3.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: belljar-probe\\nVersion: 1.2.3\\n')
+    z.writestr('belljar_probe-1.2.3.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    z.writestr('belljar_probe-1.2.3.dist-info/RECORD', 'belljar_probe.py,,\\nbelljar_probe-1.2.3.dist-info/RECORD,,\\n')";
+    let mut command = std::process::Command::new("python3");
+    testkit::run(command.args(["-c", wheel]).arg(outside.join("wheel")));
+}
+
+/// Runs a shell script as a tool does, with the environment that users' programs have.
+async fn run(jail: &Jail, script: &str) -> String {
+    let code = format!(
+        "const run = require('node:child_process').spawnSync('sh', ['-c', {}], {{ encoding: 'utf8' }}); \
+         return run.stdout + run.stderr",
+        Value::from(script)
+    );
+    let limits = RunLimits {
+        tool_seconds: 100,
+        ..RunLimits::default()
+    };
+    let call = jail.linked.call(exec("1", &code), limits);
+    let result = tokio::time::timeout(std::time::Duration::from_secs(120), call).await;
+    words(&result.unwrap().unwrap())
+}
+
+/// The kept folder and the machine's, as the jail sees them.
+fn is_there(path: &str) -> bool {
+    match path.strip_prefix("/clients") {
+        Some(kept) => kept::folder().join(kept.trim_start_matches('/')).exists(),
+        None => Path::new(path).exists(),
+    }
+}
+
+#[tokio::test]
+async fn every_client_reaches_a_host_with_a_key_that_it_does_not_have() {
+    let Some(jail) = jail().await else { return };
+    let mut failed = Vec::new();
+    for client in CLIENTS {
+        if !is_there(client.needs) {
+            println!("| {} | left out: there is no {} here |", client.name, client.needs);
+            continue;
+        }
+        let said = run(&jail, client.script).await;
+        assert!(!said.contains(KEY), "{} was told the key", client.name);
+        if said.contains(client.says) {
+            println!("| {} | works |", client.name);
+        } else {
+            println!("| {} | fails |\n{said}", client.name);
+            failed.push(client.name);
+        }
+    }
+    assert_eq!(failed, [""; 0]);
+    if is_there("/usr/bin/git") {
+        assert!(jail.handler.outside.get().unwrap().pushed().exists());
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_trusts_only_its_own_list_is_served_where_nothing_is_read_and_fails_closed_elsewhere() {
+    let Some(jail) = jail().await else { return };
+    // Node without the variable knows the authorities that it was compiled with, and no others.
+    let fetch = "env -u NODE_EXTRA_CA_CERTS -u SSL_CERT_FILE node -e \
+                 'fetch(`https://api.client.test/x`).then(r => r.text(), e => e.cause.code).then(console.log)'";
+    let said = run(&jail, fetch).await;
+    assert!(said.contains("UNABLE_TO_VERIFY"), "{said}");
+    let pinned = "SSL_CERT_FILE= CURL_CA_BUNDLE= curl -sS --cacert /tmp/upstream.pem";
+    let authority = json!(jail.handler.outside.get().unwrap().upstream_authority);
+    let write = format!("node -e 'require(`fs`).writeFileSync(`/tmp/upstream.pem`, {authority})'");
+    run(&jail, &write).await;
+    let said = run(&jail, &format!("{pinned} https://pass.client.test/x")).await;
+    assert!(said.contains("welcome to pass.client.test/x"), "{said}");
+    let said = run(&jail, &format!("{pinned} https://api.client.test/x")).await;
+    assert!(!said.contains("welcome") && said.contains("certificate"), "{said}");
+}
+
+#[tokio::test]
+async fn a_host_without_a_rule_is_denied_and_the_proxy_says_why() {
+    let Some(jail) = jail().await else { return };
+    let said = run(&jail, "curl -sS https://elsewhere.test/").await;
+    assert!(said.contains("Could not resolve"), "{said}");
+    let said = run(
+        &jail,
+        "curl -sS -x http://127.0.0.1:3128 http://elsewhere.test/; curl -sS -x http://127.0.0.1:3128 http://192.0.2.1/",
+    )
+    .await;
+    assert_eq!(said.matches("no_rule").count(), 2, "{said}");
+    assert!(said.contains("remedy"), "{said}");
+}
