@@ -284,16 +284,20 @@ impl Store {
         rows.iter().map(Run::of).collect()
     }
 
-    /// Runs that somebody should take: the first that waits in a session where none is under way, and those whose lease is over; oldest first.
+    /// Runs that somebody should take: the first that waits in a session where none is under way, and those whose lease is over. They
+    /// stand in the order in which places are to be given: whoever has the fewest runs under way comes first, then who waited longest.
     ///
     /// # Errors
     /// The one who asks is not Belljar itself.
     pub async fn pending_runs(&self, asker: Asker, limit: u32) -> Result<Vec<RunId>, StoreError> {
         asker.must_be_system("look for runs to take")?;
-        let sql = "SELECT r.id FROM runs r WHERE r.ended IS NULL AND ((r.state <> 'queued' AND r.lease_until <= $1) \
+        let sql = "WITH open AS (SELECT r.id, r.owner, r.session_id, r.state, r.lease_until FROM runs r WHERE r.ended IS NULL), \
+                   held AS (SELECT owner, COUNT(*) AS runs FROM open WHERE state <> 'queued' AND lease_until > $1 GROUP BY owner), \
+                   pending AS (SELECT r.id, r.owner FROM open r WHERE (r.state <> 'queued' AND r.lease_until <= $1) \
                    OR (r.state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs x WHERE x.session_id = r.session_id \
                    AND x.ended IS NULL AND x.id <> r.id AND (x.state <> 'queued' OR x.id < r.id)))) \
-                   ORDER BY r.id LIMIT $2";
+                   SELECT p.id, COALESCE(h.runs, 0) + ROW_NUMBER() OVER (PARTITION BY p.owner ORDER BY p.id) AS place \
+                   FROM pending p LEFT JOIN held h ON h.owner = p.owner ORDER BY place, p.id LIMIT $2";
         let limit = i64::from(limit.min(Self::LONGEST_PAGE));
         let rows = self
             .read("look for runs to take", sql, binds![self.now(), limit])

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use domain::{Epoch, RunState};
-use store::{End, StoreError};
+use domain::{Delivery, Epoch, RunState};
+use store::{End, StoreError, Target};
 
-use crate::parts::{LEASE, Place, SYSTEM, begin, said, told};
+use crate::parts::{LEASE, Place, SYSTEM, begin, prompt, said, told};
 
 #[tokio::test]
 async fn only_one_takes_a_run() {
@@ -18,6 +18,28 @@ async fn only_one_takes_a_run() {
     });
     let taken = futures::future::join_all(tries).await;
     assert_eq!(taken.iter().flatten().count(), 1);
+}
+
+/// One who asks for much does not keep the others from their turn.
+#[tokio::test]
+async fn places_go_first_to_whoever_has_the_fewest() {
+    let place = Place::new().await;
+    let (store, mut ada) = (&place.store, Vec::new());
+    for _ in 0..5 {
+        ada.push(place.start("go").await.run);
+    }
+    let bob = store.create_user(SYSTEM, "bob", false).await.unwrap().id;
+    let mut bobs = Vec::new();
+    for _ in 0..2 {
+        let prompt = prompt(bob, Target::New { owner: bob }, "go", Delivery::Restart);
+        bobs.push(store.accept_prompt(SYSTEM, prompt).await.unwrap().run);
+    }
+    let order = [ada[0], bobs[0], ada[1], bobs[1], ada[2], ada[3], ada[4]];
+    assert_eq!(store.pending_runs(SYSTEM, 10).await.unwrap(), order);
+    place.take(ada[0]).await;
+    place.take(ada[1]).await;
+    let order = [bobs[0], bobs[1], ada[2], ada[3], ada[4]];
+    assert_eq!(store.pending_runs(SYSTEM, 10).await.unwrap(), order);
 }
 
 #[tokio::test]
