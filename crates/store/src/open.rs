@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fs::{File, TryLockError};
-use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -93,9 +92,6 @@ pub(crate) struct Inner {
     _lock: Lock,
 }
 
-/// Bytes of the write-ahead log when it is written back: 8,000 pages with their headers.
-const LOG: u64 = 8_000 * 4_120 + 32;
-
 /// How long closing waits for what was begun.
 const CLOSING: Duration = Duration::from_secs(30);
 
@@ -117,7 +113,6 @@ impl Store {
         let connection =
             Connection::open(&config.path, Access::Write).map_err(|source| not_a_store(&config.path, source))?;
         migrations::check_and_run(&connection, &config.path, config.clock.now())?;
-        make_room(&config.path);
         let readers = Readers::open(&config.path, config.readers.max(1))?;
         let watchers = Arc::new(Watchers::default());
         let ended = Stop::new();
@@ -239,28 +234,6 @@ pub(crate) fn make_private(path: &Path) -> Result<(), StoreError> {
         path: path.to_owned(),
         source,
     })
-}
-
-/// Gives the write-ahead log its room at once. A file that grows makes the file system write its own journal with every commit, which
-/// takes longer than the commit itself. Zeros behind its end are no part of the log.
-fn make_room(path: &Path) {
-    let log = beside(path, "-wal");
-    let made = std::fs::OpenOptions::new()
-        .append(true)
-        .open(&log)
-        .and_then(|mut file| {
-            let length = file.metadata()?.len();
-            let mut room = std::io::repeat(0).take(LOG.saturating_sub(length));
-            std::io::copy(&mut room, &mut file)
-                .and_then(|_| file.sync_all())
-                .inspect_err(|_| {
-                    // What there was is all that counts.
-                    let _ = file.set_len(length);
-                })
-        });
-    if let Err(error) = made {
-        tracing::debug!(log = %log.display(), %error, "the log of the store grows as it is written");
-    }
 }
 
 /// Keeps a second process away from the file, for as long as it lives.
