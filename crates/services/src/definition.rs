@@ -11,7 +11,7 @@ pub(crate) mod mistake;
 mod pages;
 pub(crate) mod read;
 pub(crate) mod source;
-mod template;
+pub(crate) mod template;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use crate::definition::mistake::{Mistake, either, nearest};
 use crate::definition::source::{Source, below};
 
 /// Names that mean something to JavaScript where a model would call a method.
-const RESERVED: [&str; 12] = [
+const RESERVED: [&str; 17] = [
     "apply",
     "arguments",
     "bind",
@@ -18,11 +18,16 @@ const RESERVED: [&str; 12] = [
     "caller",
     "constructor",
     "describe",
+    "hasOwnProperty",
+    "isPrototypeOf",
     "length",
     "name",
     "prototype",
     "then",
     "toJSON",
+    "toLocaleString",
+    "toString",
+    "valueOf",
 ];
 
 /// Whether this can be the name of a service or a method.

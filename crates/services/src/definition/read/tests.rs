@@ -128,7 +128,7 @@ fn kinds_that_come_later_are_refused_in_words() {
 }
 
 #[test]
-fn a_query_that_changes_something_is_refused() {
+fn threat_075_a_query_that_changes_something_is_refused_when_it_is_read() {
     let service = format!(
         "{HEAD}[methods.find]\nsummary = \"Find\"\naccess = \"read\"\nrequest = \"POST /graphql\"\ngraphql = \"mutation {{ drop {{ id }} }}\"\n"
     );
@@ -151,4 +151,25 @@ fn fixtures_must_be_as_the_schemas_say() {
         said.iter().all(|said| said.contains("not as the method's schema says")),
         "{said:?}"
     );
+}
+
+#[test]
+fn threat_069_070_no_name_has_a_dot_or_is_javascripts_own() {
+    for name in [
+        "items.delete",
+        "__proto__",
+        "constructor",
+        "then",
+        "Find",
+        "a-b",
+        "",
+        "toString",
+    ] {
+        let service = format!("{HEAD}[methods.{name:?}]\nsummary = \"x\"\naccess = \"read\"\nrequest = \"GET /x\"\n");
+        let said = said(&service, &[]);
+        assert!(
+            said.iter().any(|said| said.contains("can be no method's name")),
+            "{name:?}: {said:?}"
+        );
+    }
 }

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_stay_below_the_base() {
+    fn threat_074_paths_stay_below_the_base() {
         let PathTemplate(pieces) = path("/repos/{owner}/contents/{+path}").unwrap();
         assert_eq!(pieces[1], Piece::Argument(named("owner")));
         assert_eq!(pieces[3], Piece::Segments(named("path")));
