@@ -7,7 +7,9 @@ mod breaks;
 mod client;
 mod configured;
 mod develops;
+mod page;
 mod program;
+mod secrets;
 mod serves;
 
 // The API with a model and sandboxes that are played, as in its own tests.
