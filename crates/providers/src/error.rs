@@ -26,7 +26,7 @@ pub enum ModelError {
         model: String,
         /// Why, and what to do.
         #[source]
-        source: Unresolved,
+        source: Box<Unresolved>,
     },
     /// The key is one that cannot be sent.
     #[error("model {model}: its key is empty or has letters that no key has; check models.{model}.key")]

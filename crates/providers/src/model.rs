@@ -43,7 +43,7 @@ pub struct Model {
 /// Where a model is.
 #[derive(Debug)]
 pub(crate) enum Target {
-    Http(HttpTarget),
+    Http(Box<HttpTarget>),
     Script(Arc<Script>),
 }
 
@@ -73,7 +73,7 @@ impl HttpTarget {
         if let Some((header, credential)) = &self.key {
             let key = credential.get().map_err(|source| ModelError::NoKey {
                 model: model.to_owned(),
-                source,
+                source: Box::new(source),
             })?;
             let (name, value) = header.with(&key).ok_or_else(|| ModelError::BadKey {
                 model: model.to_owned(),
@@ -277,12 +277,12 @@ fn http_target(settings: &ModelSettings, check: &mut Check<'_>) -> Option<Target
         });
     }
     let (headers, secrets) = headers(settings, check);
-    Some(Target::Http(HttpTarget {
+    Some(Target::Http(Box::new(HttpTarget {
         url: url?,
         headers,
         key,
         secrets,
-    }))
+    })))
 }
 
 /// The address that is asked: the base address, `/v1` where it has no path of its own, and the format's endpoint.
