@@ -105,18 +105,23 @@ impl Control {
         }
     }
 
+    /// Gives each place that is free to the run whose turn it is then.
     async fn take_waiting(&self) -> Result<(), ControlError> {
-        for run in self.0.store.pending_runs(Asker::System, LOOKED_AT).await? {
-            if lock(&self.0.dispatch.driven).contains(&run) {
-                continue;
-            }
-            let session = self.0.store.run(Asker::System, run).await?.session;
+        loop {
             let Ok(permit) = Arc::clone(&self.0.dispatch.places).acquire_owned().await else {
                 return Ok(());
             };
+            let pending = self.0.store.pending_runs(Asker::System, LOOKED_AT).await?;
+            let next = {
+                let driven = lock(&self.0.dispatch.driven);
+                pending.into_iter().find(|run| !driven.contains(run))
+            };
+            let Some(run) = next else {
+                return Ok(());
+            };
+            let session = self.0.store.run(Asker::System, run).await?.session;
             self.occupy(session, run, permit);
         }
-        Ok(())
     }
 
     async fn hold_runs(&self) {
