@@ -37,11 +37,12 @@ pub struct Limits {
     pub disk_bytes: u64,
 }
 
+/// What an installation gives that says nothing else; the program's own configuration says the same.
 impl Default for Limits {
     fn default() -> Self {
         Self {
             cpu_millis: 2_000,
-            memory_bytes: 4 << 30,
+            memory_bytes: 2 << 30,
             pids: 1_024,
             disk_bytes: 10 << 30,
         }

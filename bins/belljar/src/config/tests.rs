@@ -29,6 +29,16 @@ fn nothing_at_all_is_a_configuration() {
     assert_eq!(settings.server.listen.port(), 7717);
     assert_eq!(settings.run.output_bytes, 30 << 10);
     assert!(settings.models.is_empty() && settings.server.model.is_none());
+    let (sandbox, limits) = (&settings.sandbox, sandbox::Limits::default());
+    assert_eq!(
+        (
+            sandbox.cpu_millis,
+            sandbox.memory_bytes,
+            sandbox.processes,
+            sandbox.disk_bytes
+        ),
+        (limits.cpu_millis, limits.memory_bytes, limits.pids, limits.disk_bytes)
+    );
 }
 
 #[test]
