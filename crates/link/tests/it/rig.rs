@@ -68,13 +68,7 @@ impl LinkHandler for Handler {
         })
     }
 
-    async fn connect(
-        &self,
-        _: SandboxId,
-        token: &Secret,
-        host: &str,
-        port: u16,
-    ) -> Result<Box<dyn Carrier>, Refusal> {
+    async fn connect(&self, _: SandboxId, token: &Secret, host: &str, port: u16) -> Result<Box<dyn Carrier>, Refusal> {
         self.see(token, format!("connect {host} {port}"))?;
         if host != "good.test" {
             return Err(Refusal::new(RefusalCode::Denied, "no rule allows it"));
