@@ -13,7 +13,7 @@ use policy::Decision;
 use protocol::{ServiceFailure, ServiceGrant, ServiceRequest};
 use secret::Secret;
 use serde_json::json;
-use services::{Call, Catalogue, Failure, Media, Services};
+use services::{Call, Catalogue, Failure, Media, PRELUDE, Services};
 use store::{Asker, AuditEntry};
 
 use crate::Control;
@@ -43,7 +43,7 @@ impl Callable {
         let grant = |service: &Arc<services::Service>| {
             let shown = |method: &str| self.services.has(&service.name, method) && allowed(&service.name, method);
             Some(ServiceGrant {
-                types: service.types(shown)?,
+                types: format!("{PRELUDE}{}", service.types(shown)?),
                 name: service.name.clone(),
                 summary: service.summary.clone(),
                 methods: service.methods.keys().filter(|method| shown(method)).cloned().collect(),

@@ -38,13 +38,11 @@ impl Policies {
     pub fn layers(&self, person: &str, doors: &[Door]) -> Layers {
         let mut roles = Vec::new();
         for name in self.roles_of(person) {
-            // A role that is not there grants nothing; the configuration's check says so.
-            let scope = self.roles.get(name).cloned().unwrap_or_else(Scope::nothing);
-            roles.push(Layer::new(format!("role {name}"), scope));
+            roles.push(Layer::new(format!("role {name}"), self.role(name)));
         }
-        let everybody = self.roles.get(EVERYBODY).cloned().unwrap_or_default();
-        let everybody = everybody.or(Scope::standard());
-        let rest = everybody.without_keys_of(roles.iter().map(|layer| &layer.scope));
+        let rest = self
+            .role(EVERYBODY)
+            .without_keys_of(roles.iter().map(|layer| &layer.scope));
         if rest != Scope::default() {
             roles.push(Layer::new(format!("role {EVERYBODY}"), rest));
         }
@@ -56,6 +54,16 @@ impl Policies {
             }
         }
         layers
+    }
+
+    /// What a role says. One that is not there grants nothing; the configuration's check tells of it.
+    fn role(&self, name: &str) -> Scope {
+        match self.roles.get(name) {
+            Some(scope) if name == EVERYBODY => scope.clone().or(Scope::standard()),
+            Some(scope) => scope.clone(),
+            None if name == EVERYBODY => Scope::standard(),
+            None => Scope::nothing(),
+        }
     }
 
     /// The names of a person's roles, their own first.

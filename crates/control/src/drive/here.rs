@@ -7,7 +7,7 @@ use agent::{Gateway, GatewayError, Hands, LoopEnd, run_loop};
 use causes::with_causes;
 use domain::{RunLimits, SandboxId, ToolCall, ToolResult};
 use link::server::LinkError;
-use protocol::{RefusalCode, TurnReply, TurnRequest};
+use protocol::{Grants, RefusalCode, TurnReply, TurnRequest};
 use store::End;
 use tokio::time::sleep;
 
@@ -38,6 +38,17 @@ impl Here<'_> {
             *told = Some(stay.id);
         }
         Ok(stay)
+    }
+
+    /// Has the sandbox forget what the run might use.
+    async fn over(&self) {
+        let Some(told) = *self.told.lock().await else { return };
+        if let Some(stay) = self.control.stay(self.live).await
+            && stay.id == told
+            && let Err(error) = stay.linked.prepare(false, Grants::default()).await
+        {
+            tracing::debug!(sandbox = %told, error = with_causes(&error), "a sandbox was not told that its run is over");
+        }
     }
 }
 
@@ -107,7 +118,9 @@ impl Control {
             }
         }
         let start = self.start_order(active);
-        match run_loop(&here, &here, &start, active.over.cancelled()).await {
+        let end = run_loop(&here, &here, &start, active.over.cancelled()).await;
+        here.over().await;
+        match end {
             // The turn that was refused, or was the last, has ended the run.
             LoopEnd::Finished | LoopEnd::StepLimit | LoopEnd::Cancelled => Left::Ended,
             LoopEnd::Failed(GatewayError::Refused(refusal)) if ends_its_run(refusal.code) => Left::Ended,

@@ -82,3 +82,65 @@ fn is_name(name: &str) -> bool {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     !name.is_empty() && name.len() <= 60 && name.chars().all(plain)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::*;
+    use crate::config::raw::Raw;
+
+    fn mistakes(text: &str) -> Vec<String> {
+        let checked = check(Raw::of(text, &[]));
+        let mistakes = checked.settings.err().unwrap_or_default();
+        mistakes.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn roles_people_groups_and_doors_are_read() {
+        let text = r#"
+            [roles.analyst]
+            services = ["crm.*"]
+            tools = { exec = true, read = "allow" }
+            skills = { allow = ["*"], deny = ["whimsy"] }
+            limits.run_dollars = 0.50
+            [people.ada]
+            roles = ["analyst"]
+            [groups.sales]
+            people = ["grace"]
+            roles = ["analyst"]
+            [doors.webhook]
+            egress = []
+        "#;
+        let policies = check(Raw::of(text, &[])).settings.unwrap().policies;
+        for person in ["ada", "grace"] {
+            let layers = policies.layers(person, &[Door::Webhook]);
+            assert!(layers.service("crm", "search").is_allowed(), "{person}");
+            assert!(!layers.tool("write").is_allowed(), "{person}");
+            assert!(!layers.skill("whimsy").is_allowed(), "{person}");
+        }
+        assert!(!policies.layers("eve", &[]).service("crm", "search").is_allowed());
+    }
+
+    #[test]
+    fn each_mistake_is_said_with_its_line() {
+        for (text, expected) in [
+            ("[roles.a]\nservices = ['crm']", "line 2: roles.a: "),
+            ("[roles.a]\nservice = []", "line 2: "),
+            ("[roles.a]\negress = ['*.co.uk']", "line 2: roles.a: "),
+            ("[roles.a]\ntools = { shell = true }", "line 2: "),
+            ("\n[doors.window]\nservices = []", "line 2: there is no door \"window\""),
+            (
+                "[people.ada]\nroles = ['gone']",
+                "line 1: people.ada.roles names \"gone\"",
+            ),
+            (
+                "[groups.sales]\nroles = ['gone']",
+                "line 1: groups.sales.roles names \"gone\"",
+            ),
+            ("[roles.'a b']\nservices = []", "line 1: \"a b\" is no name for a role"),
+        ] {
+            let said = mistakes(text);
+            assert!(said.len() == 1 && said[0].starts_with(expected), "{text}: {said:?}");
+        }
+    }
+}

@@ -166,7 +166,8 @@ impl Runtime {
                     ToControl::Claimed { failure: None }
                 }
                 ToRuntime::Token { token } => return runtime.take(token),
-                ToRuntime::Prepare { grants, .. } => return runtime.inside.granted.lock().unwrap().push(grants),
+                ToRuntime::Prepare { on: false, .. } => return,
+                ToRuntime::Prepare { on: true, grants } => return runtime.inside.granted.lock().unwrap().push(grants),
                 ToRuntime::Start(start) => {
                     runtime.inside.granted.lock().unwrap().push(start.grants.clone());
                     let end = run_loop(&*runtime, &*runtime, &start, stop.cancelled()).await;
