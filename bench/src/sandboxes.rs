@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use domain::{ResultPart, RunLimits, SandboxId, SessionId, ToolCall, ToolCallId};
 use host::HostClient;
 use lifecycle::Tasks;
-use link::server::{Connection, LinkHandler, Linked, Outfit};
+use link::server::{Carrier, LinkHandler, Linked, Outfit};
 use protocol::{Refusal, RefusalCode, ToControl, TurnReply, TurnRequest};
 use sandbox::{Limits, SandboxProvider, SandboxSpec};
 use secret::Secret;
@@ -370,7 +370,7 @@ impl LinkHandler for Nobody {
         Err(denied())
     }
 
-    async fn connect(&self, _: SandboxId, _: &Secret, _: &str, _: u16) -> Result<Box<dyn Connection>, Refusal> {
+    async fn connect(&self, _: SandboxId, _: &Secret, _: &str, _: u16) -> Result<Box<dyn Carrier>, Refusal> {
         Err(denied())
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct World {
     pub(crate) tasks: Tasks,
     pub(crate) names: Arc<Names>,
     pub(crate) scope: Arc<Scope>,
-    pub(crate) folder: TempDir,
+    _folder: TempDir,
     upstream: CertifiedIssuer<'static, KeyPair>,
     audit: tokio::sync::Mutex<mpsc::Receiver<Record>>,
 }
@@ -70,7 +70,7 @@ impl World {
             tasks,
             names,
             scope,
-            folder,
+            _folder: folder,
             upstream,
             audit: audit.into(),
         }
@@ -105,14 +105,6 @@ impl World {
     /// Those that a sandbox is told to trust.
     pub(crate) fn sandbox_roots(&self) -> RootCertStore {
         trusting(&self.broker.authorities().unwrap())
-    }
-
-    /// Both, as a file for programs.
-    pub(crate) fn bundle(&self) -> std::path::PathBuf {
-        let path = self.folder.path().join("bundle.pem");
-        let text = format!("{}{}", self.broker.authorities().unwrap(), self.upstream.pem());
-        std::fs::write(&path, text).unwrap();
-        path
     }
 
     /// How to be a host with a certificate that upstream clients trust.
