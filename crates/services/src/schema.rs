@@ -184,10 +184,8 @@ fn words(schema: &Value, pointer: &str, depth: usize, flaws: &mut Vec<Flaw>) {
         } else if SINGLE.contains(&word.as_str()) {
             words(value, &here, depth + 1, flaws);
         } else if word == "$ref" {
-            if !value
-                .as_str()
-                .is_some_and(|text| text.strip_prefix(DEFINITIONS).is_some_and(|name| !name.contains('/')))
-            {
+            let name = value.as_str().and_then(|text| text.strip_prefix(DEFINITIONS));
+            if name.is_none_or(|name| name.contains('/')) {
                 let remedy = "write #/$defs/NAME, and the schema as [schemas.NAME] or in schemas/NAME.json";
                 flaws.push(flaw(&here, &format!("the reference {value} leads elsewhere"), remedy));
             }

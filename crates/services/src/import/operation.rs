@@ -156,9 +156,9 @@ pub(super) fn lists(document: &Document, chosen: &[Chosen<'_>]) -> Nesting {
     for parameter in chosen.iter().flat_map(|one| parameters(document, one)) {
         if text(parameter, "in") == Some("query") && is_list(document, parameter) {
             if parameter["explode"] == Value::Bool(false) {
-                commas += 1
+                commas += 1;
             } else {
-                repeats += 1
+                repeats += 1;
             }
         }
     }

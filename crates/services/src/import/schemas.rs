@@ -135,7 +135,7 @@ impl<'d> Schemas<'d> {
                     let mut unique: Vec<&Value> = Vec::new();
                     values.iter().for_each(|value| {
                         if !unique.contains(&value) {
-                            unique.push(value)
+                            unique.push(value);
                         }
                     });
                     made.insert(word.clone(), json!(unique));

@@ -50,7 +50,6 @@ interface Services {
     getUser(args: { user: string }): Promise<Chat.User>;
     /** List channels. */
     listChannels(args?: {
-      /** `next` of the page before; left out for the first page */
       cursor?: string;
       exclude_archived?: boolean;
       /** at least 1; at most 1000; default 100 */
@@ -62,7 +61,6 @@ interface Services {
     listMessages(args: {
       /** The channel's id, such as C0123456789 */
       channel: string;
-      /** `next` of the page before; left out for the first page */
       cursor?: string;
       inclusive?: boolean;
       /** Only before this ts */
@@ -77,14 +75,12 @@ interface Services {
       channel: string;
       /** Of the thread's first message */
       ts: string;
-      /** `next` of the page before; left out for the first page */
       cursor?: string;
       /** at least 1; at most 999; default 100 */
       limit?: number;
     }): Promise<Page<Chat.Message>>;
     /** List people and bots. */
     listUsers(args?: {
-      /** `next` of the page before; left out for the first page */
       cursor?: string;
       /** at least 1; at most 1000; default 200 */
       limit?: number;
@@ -104,7 +100,6 @@ interface Services {
       query: string;
       /** at least 1; at most 100; default 20 */
       count?: number;
-      /** `next` of the page before; left out for the first page */
       cursor?: string;
       sort?: "score" | "timestamp";
       sort_dir?: "asc" | "desc";

@@ -52,7 +52,8 @@ pub(super) fn check(table: &Table<'_>, schema: &Schema, request: &Request, is_pa
         .into_iter()
         .flatten()
         .map(|(name, _)| name.as_str());
-    for name in properties.filter(|name| !rest && !used.contains(*name) && !(is_paged && *name == "cursor")) {
+    let goes = |name: &str| rest || used.contains(name) || is_paged && name == "cursor";
+    for name in properties.filter(|name| !goes(name)) {
         table.mistake(
             "arguments",
             format!("the argument {name} goes nowhere"),
