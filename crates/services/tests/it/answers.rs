@@ -196,7 +196,7 @@ async fn threat_045_an_upstream_that_echoes_the_credential_gives_it_to_nobody() 
     assert_eq!(answer["list"][1]["deep"], format!("x{masked}y"));
     for method in ["export", "text"] {
         match rig.ask(method, json!({})).await {
-            Ok(answer) => assert_clean(&String::from_utf8(answer.whole().await.unwrap().to_vec()).unwrap()),
+            Ok(answer) => assert_clean(std::str::from_utf8(&answer.whole().await.unwrap()).unwrap()),
             Err(failure) => assert!(failure.message.contains("bad key *****"), "{failure}"),
         }
     }

@@ -1,5 +1,7 @@
 //! Calls of services, against real HTTP servers on this machine that check what they are sent.
 
+#![allow(clippy::unwrap_used, reason = "what is unexpected in a test is a failure")]
+
 mod answers;
 mod calls;
 mod credentials;

@@ -265,27 +265,21 @@ impl Rig {
     }
 
     /// The failure of a call, whenever it comes.
-    #[track_caller]
-    pub(crate) fn fail(&self, method: &str, arguments: Value) -> impl Future<Output = Failure> {
-        async move {
-            match self.ask(method, arguments).await {
-                Err(failure) => failure,
-                Ok(answer) => {
-                    let failure = answer.whole().await.unwrap_err();
-                    assert_clean(&format!("{failure:?}"));
-                    failure
-                }
+    pub(crate) async fn fail(&self, method: &str, arguments: Value) -> Failure {
+        match self.ask(method, arguments).await {
+            Err(failure) => failure,
+            Ok(answer) => {
+                let failure = answer.whole().await.unwrap_err();
+                assert_clean(&format!("{failure:?}"));
+                failure
             }
         }
     }
 
-    #[track_caller]
-    pub(crate) fn fails(&self, method: &str, arguments: Value, code: Code) -> impl Future<Output = Failure> {
-        async move {
-            let failure = self.fail(method, arguments).await;
-            assert_eq!(failure.code, code, "{failure:?}");
-            failure
-        }
+    pub(crate) async fn fails(&self, method: &str, arguments: Value, code: Code) -> Failure {
+        let failure = self.fail(method, arguments.clone()).await;
+        assert_eq!(failure.code, code, "{method} of {arguments}: {failure:?}");
+        failure
     }
 }
 
