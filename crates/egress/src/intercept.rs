@@ -194,7 +194,8 @@ impl Intercept {
             time: HEAD_TIME,
         };
         let strict = Strict::new(client, limits, tunnel.clone(), answer::malformed);
-        let exchange = Exchange::new(Arc::clone(&self.0), decided, Some(tunnel));
+        let place = websocket::Place::default();
+        let exchange = Exchange::new(Arc::clone(&self.0), decided, Some((tunnel, Arc::clone(&place))));
         let served = hyper::server::conn::http1::Builder::new()
             .half_close(true)
             .max_headers(HEADERS)
@@ -207,6 +208,10 @@ impl Intercept {
             .await;
         if let Err(error) = served {
             tracing::debug!(%error, "a client's connection ended");
+        }
+        let agreed = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(agreed) = agreed {
+            websocket::carry(agreed).await;
         }
     }
 

@@ -4,7 +4,7 @@ mod request;
 mod response;
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
@@ -31,8 +31,8 @@ const SHOWN: usize = 512;
 pub(super) struct Exchange {
     shared: Arc<Shared>,
     decided: Arc<Decided>,
-    /// What opens a tunnel; HTTP/2 has none.
-    tunnel: Option<Tunnel>,
+    /// Where a WebSocket may begin; not in HTTP/2.
+    tunnel: Option<(Tunnel, websocket::Place)>,
 }
 
 impl Service<Request<Incoming>> for Exchange {
@@ -58,7 +58,11 @@ struct Outgoing {
 }
 
 impl Exchange {
-    pub(super) const fn new(shared: Arc<Shared>, decided: Arc<Decided>, tunnel: Option<Tunnel>) -> Self {
+    pub(super) const fn new(
+        shared: Arc<Shared>,
+        decided: Arc<Decided>,
+        tunnel: Option<(Tunnel, websocket::Place)>,
+    ) -> Self {
         Self {
             shared,
             decided,
@@ -69,9 +73,9 @@ impl Exchange {
     async fn answer(&self, request: Request<Incoming>) -> Response<Download> {
         let mut ledger = Ledger::new(self.record(&request), Arc::clone(&self.shared.parts.audit));
         match self.carry(request, &mut ledger).await {
-            Ok((response, Some(tunnel))) => {
-                ledger.answered(response.status().as_u16(), !tunnel.scrub.is_nothing());
-                self.open(tunnel, ledger);
+            Ok((response, Some(open))) => {
+                ledger.answered(response.status().as_u16(), !open.scrub.is_nothing());
+                self.open(open, ledger);
                 response
             }
             Ok((response, None)) => response.map(|body| body.keep(ledger)),
@@ -228,16 +232,22 @@ impl Exchange {
     }
 
     fn open(&self, open: Open, ledger: Ledger) {
-        if let Some(tunnel) = &self.tunnel {
-            tunnel.open();
-        }
+        let Some((tunnel, place)) = &self.tunnel else {
+            return;
+        };
+        tunnel.open();
         let Open {
             client,
             upstream,
             scrub,
         } = open;
-        let carried = websocket::carry(client, upstream, scrub, ledger);
-        self.shared.parts.tasks.spawn_until_stopped(carried);
+        let agreed = websocket::Agreed {
+            client,
+            upstream,
+            scrub,
+            ledger,
+        };
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);
     }
 
     fn key(&self, rule: &Rule, matching: &Matching) -> Key {

@@ -1,5 +1,7 @@
 //! WebSockets: the handshake is a request as any other, what follows passes, without what was put into the handshake.
 
+use std::sync::{Arc, Mutex};
+
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Version, header};
 use hyper::upgrade::OnUpgrade;
@@ -39,8 +41,25 @@ fn has_token(headers: &HeaderMap, name: &header::HeaderName, token: &str) -> boo
         .any(|word| word.trim().eq_ignore_ascii_case(token))
 }
 
+/// A WebSocket that both sides agreed to.
+pub(super) struct Agreed {
+    pub(super) client: OnUpgrade,
+    pub(super) upstream: OnUpgrade,
+    pub(super) scrub: Scrub,
+    pub(super) ledger: Ledger,
+}
+
+/// Where the WebSocket of a connection stands once there is one, so that whoever carries the connection carries it on.
+pub(super) type Place = Arc<Mutex<Option<Agreed>>>;
+
 /// Carries what both sides say after the handshake. Frames from a server are not masked, so their bytes can be cleaned.
-pub(super) async fn carry(client: OnUpgrade, upstream: OnUpgrade, scrub: Scrub, mut ledger: Ledger) {
+pub(super) async fn carry(agreed: Agreed) {
+    let Agreed {
+        client,
+        upstream,
+        scrub,
+        mut ledger,
+    } = agreed;
     let (client, upstream) = match tokio::try_join!(client, upstream) {
         Ok(both) => both,
         Err(error) => {

@@ -145,13 +145,22 @@ async fn threat_026_a_host_with_more_than_a_host_is_refused() {
 #[tokio::test]
 async fn threat_037_no_other_protocol_is_asked_for() {
     let house = House::new(&[("bound", BEARER)]);
-    let bound = house.upstream("api.bound.test", echo).await;
-    let bytes = b"GET / HTTP/1.1\r\nhost: api.bound.test\r\nconnection: Upgrade, HTTP2-Settings, close\r\n\
-        upgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n";
-    let answer = house.raw("api.bound.test", bytes).await;
-    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let seen = bound.only();
-    assert!(seen.header("upgrade").is_empty() && seen.header("http2-settings").is_empty());
+    let bound = house.old_upstream("api.bound.test", echo).await;
+    for connection in ["Upgrade, HTTP2-Settings, close", "close"] {
+        let bytes = format!(
+            "GET / HTTP/1.1\r\nhost: api.bound.test\r\nconnection: {connection}\r\nupgrade: h2c\r\n\
+             http2-settings: AAMAAABkAAQAAP__\r\n\r\n"
+        );
+        let answer = house.raw("api.bound.test", bytes.as_bytes()).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    assert_eq!(bound.seen().len(), 2);
+    for seen in bound.seen() {
+        assert!(
+            seen.header("upgrade").is_empty() && seen.header("http2-settings").is_empty(),
+            "{seen:?}"
+        );
+    }
     let preface = house.raw("api.bound.test", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     assert!(preface.starts_with("HTTP/1.1 400 "), "{preface}");
 }

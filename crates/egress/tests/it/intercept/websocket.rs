@@ -98,3 +98,25 @@ async fn threat_036_the_rule_holds_for_handshakes() {
     assert_eq!(response.status(), StatusCode::FORBIDDEN);
     assert!(handshakes.lock().unwrap().is_empty());
 }
+
+#[tokio::test]
+async fn threat_012_a_websocket_ends_with_the_connection_that_carries_it() {
+    let house = House::new(&[("bound", RULE)]);
+    let _handshakes = server(&house).await;
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let decided = house.decided(egress::Scheme::Https, HOST, 443);
+    let intercept = house.intercept.clone();
+    let carried = house.tasks.spawn(async move { intercept.carry(decided, far).await });
+    let name = rustls::pki_types::ServerName::try_from(HOST).unwrap();
+    let stream = house.client(b"http/1.1").connect(name, near).await.unwrap();
+    let (mut socket, _) = tokio_tungstenite::client_async(format!("wss://{HOST}/live"), stream)
+        .await
+        .unwrap();
+    socket.next().await.unwrap().unwrap();
+    socket.send(Message::text("still here")).await.unwrap();
+    assert_eq!(socket.next().await.unwrap().unwrap().to_text().unwrap(), "still here");
+    assert!(!carried.is_finished(), "whoever carries it can end it");
+    carried.abort();
+    assert!(socket.next().await.is_none_or(|message| message.is_err()));
+    house.records(1).await;
+}
