@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::json;
 
 use super::body::Download;
 use super::strict::Malformed;
@@ -69,7 +70,11 @@ pub(super) fn malformed(why: Option<Malformed>) -> Bytes {
 }
 
 fn json(denied: &Denied) -> Bytes {
-    let mut body = serde_json::to_vec(denied).unwrap_or_default();
-    body.push(b'\n');
-    body.into()
+    let error = json!({
+        "code": denied.code,
+        "rule": denied.rule,
+        "message": denied.reason,
+        "remedy": denied.remedy,
+    });
+    format!("{}\n", json!({ "error": error })).into()
 }

@@ -64,7 +64,8 @@ impl Reply {
     /// The code of a refusal.
     pub(crate) fn code(&self) -> String {
         let refusal: serde_json::Value = serde_json::from_str(&self.body).unwrap();
-        for part in ["reason", "remedy"] {
+        let refusal = &refusal["error"];
+        for part in ["message", "remedy"] {
             assert!(
                 refusal[part].as_str().is_some_and(|words| !words.is_empty()),
                 "{refusal}"
