@@ -1,6 +1,6 @@
 //! The runtime's end of the link.
 //!
-//! Each request has a connection of its own. A connection that fails says so as [`ClientError::Lost`]: the control plane may
+//! Each request has a connection of its own, save that turns keep theirs for the next one. A connection that fails says so as [`ClientError::Lost`]: the control plane may
 //! be starting anew, and the same request may go through a moment later.
 
 use std::fmt;
@@ -132,8 +132,12 @@ pub struct ServiceResult {
 pub struct Client {
     socket: Arc<PathBuf>,
     token: Arc<Mutex<Option<Secret>>>,
+    /// The connection of the turn before.
+    kept: Arc<Mutex<Option<Sender>>>,
     tasks: Tasks,
 }
+
+type Sender = http1::SendRequest<Body>;
 
 impl fmt::Debug for Client {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -151,6 +155,7 @@ impl Client {
         Self {
             socket: Arc::new(socket.into()),
             token: Arc::default(),
+            kept: Arc::default(),
             tasks: tasks.clone(),
         }
     }
@@ -194,7 +199,16 @@ impl Client {
     pub async fn invoke_llm(&self, turn: &TurnRequest) -> Result<TurnReply, ClientError> {
         let attempt = "ask for a turn";
         let asked = async {
-            let response = self.post(attempt, "/v1/turns", turn).await?;
+            let turn = Bytes::from(serde_json::to_vec(turn).unwrap_or_default());
+            let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let response = match kept.filter(Sender::is_ready) {
+                // Where it was closed meanwhile the same turn is asked for again, on another one.
+                Some(sender) => match self.turn_by(attempt, sender, turn.clone()).await {
+                    Err(ClientError::Lost { .. }) => self.turn_by(attempt, self.open(attempt).await?, turn).await?,
+                    asked => asked?,
+                },
+                None => self.turn_by(attempt, self.open(attempt).await?, turn).await?,
+            };
             let status = response.status();
             if status != StatusCode::OK {
                 return Err(refused(attempt, response).await);
@@ -320,6 +334,21 @@ impl Client {
             .unwrap_or(Err(ClientError::Silent { attempt }))
     }
 
+    /// Asks for a turn by this connection, and keeps it for the next.
+    async fn turn_by(
+        &self,
+        attempt: &'static str,
+        mut sender: Sender,
+        turn: Bytes,
+    ) -> Result<Response<Incoming>, ClientError> {
+        let body = Full::new(turn).map_err(|never| match never {}).boxed_unsync();
+        let request = self.request(attempt, Method::POST, "/v1/turns", body)?;
+        let response = sender.send_request(request).await;
+        let response = response.map_err(|error| lost(attempt, error))?;
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+        Ok(response)
+    }
+
     async fn post(
         &self,
         attempt: &'static str,
@@ -354,20 +383,25 @@ impl Client {
     }
 
     async fn send(&self, attempt: &'static str, request: Request<Body>) -> Result<Response<Incoming>, ClientError> {
+        let mut sender = self.open(attempt).await?;
+        sender.send_request(request).await.map_err(|error| lost(attempt, error))
+    }
+
+    async fn open(&self, attempt: &'static str) -> Result<Sender, ClientError> {
         let stream = UnixStream::connect(self.socket.as_path())
             .await
             .map_err(|source| ClientError::Connect {
                 socket: self.socket.as_path().to_owned(),
                 source,
             })?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        let (sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| lost(attempt, error))?;
         self.tasks.spawn_until_stopped(async move {
             // Whoever waits for the answer is told what went wrong.
             let _ = connection.with_upgrades().await;
         });
-        sender.send_request(request).await.map_err(|error| lost(attempt, error))
+        Ok(sender)
     }
 }
 

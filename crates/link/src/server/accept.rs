@@ -127,7 +127,6 @@ async fn connection(stream: UnixStream, link: Arc<Link>) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .max_buf_size(HEAD_BYTES)
-        .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades()
         .await;

@@ -43,14 +43,28 @@ pub(super) enum Becomes {
     Tunnel(OnUpgrade, Box<dyn Carrier>),
 }
 
+/// Marks an answer whose connection is for the next turn; all others are closed.
+#[derive(Clone)]
+struct Kept;
+
 /// Answers one request.
 pub(super) async fn answer(
     request: Request<Incoming>,
     link: Arc<Link>,
     becomes: mpsc::Sender<Becomes>,
 ) -> Result<Response<Body>, Infallible> {
-    let answer = route(request, &link, &becomes).await;
-    Ok(answer.unwrap_or_else(|refusal| refuse(&refusal)))
+    let is_tunnel = request.method() == Method::CONNECT;
+    let mut answer = match route(request, &link, &becomes).await {
+        Ok(answer) => answer,
+        Err(refusal) => refuse(&refusal),
+    };
+    let goes_on = is_tunnel || answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if !goes_on && answer.extensions().get::<Kept>().is_none() {
+        answer
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(answer)
 }
 
 async fn route(
@@ -85,7 +99,9 @@ async fn route(
             let _turn = link.turns.acquire().await.map_err(|_| unavailable())?;
             let turn: TurnRequest = read(request, TURN_BYTES).await?;
             let reply = link.handler.invoke_llm(link.sandbox, &token, turn).await?;
-            Ok(json(StatusCode::OK, &reply))
+            let mut answer = json(StatusCode::OK, &reply);
+            answer.extensions_mut().insert(Kept);
+            Ok(answer)
         }
         ("POST", "/v1/names") => {
             let token = token(&request)?;

@@ -1,9 +1,11 @@
 //! Turns, names and connections.
 
-use link::client::ClientError;
+use lifecycle::Tasks;
+use link::client::{Client, ClientError};
 use protocol::RefusalCode;
 use secret::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
 
 use crate::rig::{rig, turn, within};
 
@@ -23,6 +25,54 @@ async fn a_turn_is_answered_or_refused_with_its_reason() {
     assert_eq!(refused.to_string(), "the run was taken over");
     assert_eq!(code(refused), RefusalCode::Stale);
     assert_eq!(rig.seen(), ["turn 1", "turn 10"]);
+}
+
+/// Reads one request with its body.
+async fn request(stream: &mut UnixStream) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.unwrap().parse().unwrap() {
+                return text.into_owned();
+            }
+        }
+        assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "a request was cut off");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_has_the_connection_of_the_one_before_and_another_where_that_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("link");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let tasks = Tasks::new();
+    let client = Client::new(&socket, &tasks);
+    client.set_token(Secret::new("good"));
+
+    let body = br#"{"code":"stale","message":"the run was taken over"}"#;
+    let answer = format!("HTTP/1.1 409 Conflict\r\ncontent-length: {}\r\n\r\n", body.len());
+    let answer = [answer.as_bytes(), body].concat();
+    let control_plane = async {
+        let (mut first, _) = listener.accept().await.unwrap();
+        for number in 1..=2 {
+            assert!(request(&mut first).await.contains(&format!("\"turn\":{number}")));
+            first.write_all(&answer).await.unwrap();
+        }
+        assert!(request(&mut first).await.contains("\"turn\":3"));
+        drop(first);
+        let (mut second, _) = listener.accept().await.unwrap();
+        assert!(request(&mut second).await.contains("\"turn\":3"));
+        second.write_all(&answer).await.unwrap();
+    };
+    let runtime = async {
+        for number in 1..=3 {
+            let refused = client.invoke_llm(&turn(number)).await.unwrap_err();
+            assert_eq!(code(refused), RefusalCode::Stale);
+        }
+    };
+    within(async { tokio::join!(control_plane, runtime) }).await;
 }
 
 #[tokio::test]
