@@ -1,8 +1,9 @@
 //! A Belljar of the bench's own: a folder, a configuration, and its real processes, which end with the value.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -64,6 +65,8 @@ impl Installation {
         let miniature = testkit::miniature();
         miniature.install(&data.join("images"));
         fs::write(path.join("key"), "sk-bench")?;
+        // A secret that others may read is refused.
+        fs::set_permissions(path.join("key"), Permissions::from_mode(0o600))?;
         let models = models.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 9)));
         let config = format!(
             "[server]\nlisten = \"127.0.0.1:0\"\ndata = {data:?}\nuser = \"root\"\nlog_level = \"warn\"\n\n\
