@@ -142,7 +142,15 @@ async fn fill(programs: &Programs, count: usize) -> anyhow::Result<Filled> {
     let store = Store::open(store::Config::new(world.installation.store())).await?;
     let users = store.users(Asker::System, false).await?;
     let owner = users.first().context("there is an admin")?.id;
-    let open = |_| store.open_session(Asker::System, Target::New { owner }, Door::Api, "a session among many", None);
+    let open = |_| {
+        store.open_session(
+            Asker::System,
+            Target::New { owner },
+            Door::Api,
+            "a session among many",
+            None,
+        )
+    };
     stream::iter(0..count)
         .map(open)
         .buffer_unordered(256)

@@ -69,7 +69,11 @@ pub(crate) const PLAN: &[Planned] = &[
             "signing",
         ],
     ),
-    planned(Row::Adapter, "host", &["channel", "domain", "lifecycle", "sandbox", "sys"]),
+    planned(
+        Row::Adapter,
+        "host",
+        &["channel", "domain", "lifecycle", "sandbox", "sys"],
+    ),
     planned(Row::Adapter, "images", &["domain", "sandbox"]),
     planned(
         Row::Adapter,
@@ -93,11 +97,7 @@ pub(crate) const PLAN: &[Planned] = &[
         ],
     ),
     planned(Row::Adapter, "sandbox-oci", &["domain", "sandbox", "sys"]),
-    planned(
-        Row::Adapter,
-        "secrets",
-        &["causes", "domain", "lifecycle", "secret"],
-    ),
+    planned(Row::Adapter, "secrets", &["causes", "domain", "lifecycle", "secret"]),
     planned(
         Row::Adapter,
         "services",
@@ -206,7 +206,10 @@ pub(crate) const BANNED: &[(&str, &[&str])] = &[
     ("agent", &["tokio", "rusqlite", "reqwest"]),
     ("runtime", &["store", "control", "rusqlite", "reqwest"]),
     ("belljar-runtime", &["store", "control", "rusqlite", "reqwest"]),
-    ("host", &["store", "control", "rusqlite", "providers", "reqwest", "secret"]),
+    (
+        "host",
+        &["store", "control", "rusqlite", "providers", "reqwest", "secret"],
+    ),
     (
         "sandbox-oci",
         &["store", "control", "rusqlite", "providers", "reqwest", "secret"],
