@@ -122,7 +122,8 @@ return {
   listed: await attempt(() => fs.readdir("/run/belljar")),
   root: await attempt(async () => process.setuid(0)),
   names: Object.keys(process.env).filter((name) => /TOKEN|SECRET|KEY|BELLJAR/.test(name)),
-  token: /belljar|bearer|token/i.test(environment),
+  // The paths of the certificates that programs trust are no secret.
+  token: /belljar(?!-trust\/)|bearer|token/i.test(environment),
 };"#,
     ));
     let (value, _) = tried(&belljar);
