@@ -6,6 +6,7 @@
 //! one, the others are written anew.
 
 use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::{EventNumber, SessionId, Timestamp};
@@ -223,12 +224,13 @@ impl Writer {
             .map_err(Arc::new)
     }
 
-    /// Lets a job decide what is written.
+    /// Lets a job decide what is written. One that panics has written nothing, and whoever brought it is told that the store did not
+    /// answer; the thread and the other jobs go on.
     fn decide(&mut self, job: Job) -> Option<Answer> {
         self.work.batch = Batch::default();
         self.work.told.clear();
         self.work.now = self.clock.now();
-        job(&mut self.work)
+        catch_unwind(AssertUnwindSafe(|| job(&mut self.work))).unwrap_or(None)
     }
 }
 
@@ -237,4 +239,19 @@ struct Written {
     answers: Vec<Answer>,
     told: Vec<(SessionId, EventNumber)>,
     verdict: Result<(), Arc<rusqlite::Error>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Store};
+
+    #[tokio::test]
+    async fn a_job_that_panics_takes_nobody_along() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(Config::new(folder.path().join("store.db"))).await.unwrap();
+        let broken = store.write("break", |_| -> Result<(), StoreError> { panic!("broken on purpose") });
+        assert!(matches!(broken.await, Err(StoreError::Closed { .. })));
+        store.write("go on", |_| Ok(())).await.unwrap();
+    }
 }
