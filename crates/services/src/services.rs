@@ -61,7 +61,9 @@ impl Services {
             problems.push(Problem {
                 place: format!("services.{name}"),
                 problem: "there is no service of this name".to_owned(),
-                remedy: "`belljar service list` shows those that there are".to_owned(),
+                remedy: "`belljar service list` shows those that there are; definitions stand in the folder that \
+                         server.services names, or in `services` beside belljar.toml"
+                    .to_owned(),
             });
         }
         let mut plans = HashMap::new();
