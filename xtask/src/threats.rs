@@ -15,7 +15,7 @@ const FOLDERS: [&str; 4] = ["bins", "crates", "tests", "services"];
 const BEGINNING: &str = "# Threats
 
 What a sandbox, a model, an upstream or a stranger may try, and the tests that try it. A number stays the same for ever; some numbers are
-not in use. An attempt without a test belongs to a part that does not exist yet, or says so in the closing words of its part.
+not in use. A dash: no test tries it yet.
 
 This page is generated: `cargo xtask threats`. A test belongs to a number by its name, `threat_019_…`.
 ";

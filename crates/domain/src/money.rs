@@ -110,7 +110,7 @@ mod tests {
         );
     }
 
-    /// litellm#9812: the same call was invoiced at $0.05439 and counted at $0.0913.
+    /// A cache write counted twice: the same call was invoiced at $0.05439 and counted at $0.0913.
     #[test]
     fn threat_132_a_cache_write_is_counted_once() {
         let price = Price {

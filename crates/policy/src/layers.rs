@@ -62,7 +62,7 @@ impl Layers {
         }
     }
 
-    /// Puts a scope that the operator wrote over them: of a door, of a trigger.
+    /// Puts a scope that the operator wrote over them: of a door.
     #[must_use]
     pub fn under(mut self, ceiling: Layer) -> Self {
         self.ceilings.push(ceiling);
@@ -218,7 +218,7 @@ fn decide(question: &Question, heard: &[Heard<'_>]) -> Decision {
     } else if let Some(heard) = unlisted() {
         denied(unlisted_words(question, heard.layer), heard.layer, "unlisted")
     } else if !granted() {
-        denied(format!("no role, door or trigger grants {what}"), "", "ungranted")
+        denied(format!("no role or door grants {what}"), "", "ungranted")
     } else {
         ruled(Outcome::Ask)
             .or_else(|| ruled(Outcome::Allow))

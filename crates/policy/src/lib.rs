@@ -7,7 +7,7 @@
 //!
 //! - Deny beats ask beats allow, in whatever order rules and layers stand.
 //! - A key that a scope leaves out is left to the other layers; an empty list is none.
-//! - What no layer grants is denied. Only what the operator wrote grants: roles, doors, triggers. What came with a
+//! - What no layer grants is denied. Only what the operator wrote grants: roles and doors. What came with a
 //!   request, and what a parent session hands to its child, can take away and nothing else. So no scope that a caller, a
 //!   model or a sandbox thinks of widens anything.
 //!

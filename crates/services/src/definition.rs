@@ -84,8 +84,6 @@ pub struct Method {
     pub idempotency_header: Option<String>,
     /// Limits of this method.
     pub limits: Limits,
-    /// Arguments that the audit log does not show.
-    pub redacted: Vec<String>,
     /// Recorded exchanges, in the order in which `belljar service test` plays them.
     pub fixtures: Vec<Fixture>,
 }

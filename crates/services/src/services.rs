@@ -153,14 +153,16 @@ impl Services {
     fn find(&self, service: &str, method: &str) -> Result<(&Plan, &MethodPlan), Failure> {
         let plan = self.plans.get(service).ok_or_else(|| {
             Failure::new(Code::UnknownService, format!("there is no service {}", named(service)))
-                .remedy("`belljar service list` shows those that there are")
+                .remedy("`services` in exec has those that there are for you, `belljar service list` all of them")
         })?;
         let method = plan.methods.get(method).ok_or_else(|| {
             Failure::new(
                 Code::UnknownMethod,
                 format!("the service {service} has no method {}", named(method)),
             )
-            .remedy(format!("`belljar service show {service}` shows those that it has"))
+            .remedy(format!(
+                "`describe({service:?})` in exec and `belljar service show {service}` say which it has"
+            ))
         })?;
         Ok((plan, method))
     }

@@ -1,6 +1,7 @@
 //! Connections to upstreams that are kept for the next request of the same session under the same rules.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub(super) type Load = Arc<()>;
 #[derive(Clone)]
 pub(super) struct Pool {
     kept: Arc<Mutex<HashMap<Key, Kept>>>,
+    /// A task waits to tidy.
+    tidying: Arc<AtomicBool>,
     tasks: Tasks,
 }
 
@@ -66,6 +69,7 @@ impl Pool {
     pub(super) fn new(tasks: Tasks) -> Self {
         Self {
             kept: Arc::default(),
+            tidying: Arc::default(),
             tasks,
         }
     }
@@ -133,16 +137,28 @@ impl Pool {
             .retain(|key, _| key.decided.session != session || key.generation == generation);
     }
 
+    /// One task does it, for as long as anything is kept.
     fn tidy_later(&self) {
+        if self.tidying.swap(true, Ordering::SeqCst) {
+            return;
+        }
         let pool = self.clone();
         self.tasks.spawn_until_stopped(async move {
-            tokio::time::sleep(KEPT + Duration::from_secs(1)).await;
-            pool.tidy();
+            loop {
+                tokio::time::sleep(KEPT).await;
+                let mut all = pool.lock();
+                Self::tidy(&mut all);
+                if all.is_empty() {
+                    // Under the lock, so that what is kept next has a task of its own.
+                    pool.tidying.store(false, Ordering::SeqCst);
+                    return;
+                }
+            }
         });
     }
 
-    fn tidy(&self) {
-        self.lock().retain(|_, kept| {
+    fn tidy(all: &mut HashMap<Key, Kept>) {
+        all.retain(|_, kept| {
             kept.one.retain(|(line, used)| line.is_ready() && used.elapsed() < KEPT);
             kept.many.retain(|many| {
                 let busy = Arc::strong_count(&many.load) > 1;

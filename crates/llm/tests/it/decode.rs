@@ -107,7 +107,7 @@ fn a_stream_may_be_cut_anywhere() {
     }
 }
 
-/// The same call, told in each provider's own way, is counted the same: litellm#9812 counted a cache write twice.
+/// The same call, told in each provider's own way, is counted the same: a cache write must not count twice.
 #[test]
 fn threat_132_each_token_is_counted_once() {
     let anthropic = r#"event: message_start

@@ -212,7 +212,7 @@ fn nothing_is_allowed_where_nobody_grants_it() {
         assert_eq!(decision.outcome, Outcome::Deny, "{question}");
         assert!(decision.rule.ends_with(".ungranted"), "{}", decision.rule);
         assert!(
-            decision.reason.starts_with("no role, door or trigger grants"),
+            decision.reason.starts_with("no role or door grants"),
             "{}",
             decision.reason
         );

@@ -55,7 +55,6 @@ pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schema
     let idempotency_header = table
         .text("idempotency_header")
         .and_then(|name| header_name(&table, "idempotency_header", name));
-    let redacted: Vec<String> = table.texts("redacted").into_iter().map(str::to_owned).collect();
     let limits = table.table("limits").map(limits).unwrap_or_default();
     if answer != Answer::Json && (pages.is_some() || table.has("select")) {
         table.mistake(
@@ -83,7 +82,7 @@ pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schema
     if pages.is_some() {
         arguments = with_cursor(&table, &arguments);
     }
-    uses::check(&table, &arguments, &request, pages.is_some(), &redacted);
+    uses::check(&table, &arguments, &request, pages.is_some());
     table.finish();
     Some(Method {
         name: name.to_owned(),
@@ -98,7 +97,6 @@ pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schema
         pages,
         idempotency_header,
         limits,
-        redacted,
         fixtures: Vec::new(),
     })
 }

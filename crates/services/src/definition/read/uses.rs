@@ -11,7 +11,7 @@ use crate::definition::{Argument, Body, Piece, Request, Template};
 use crate::schema::Schema;
 
 /// Says of every place whether there is such an argument, and of every argument whether it goes anywhere.
-pub(super) fn check(table: &Table<'_>, schema: &Schema, request: &Request, is_paged: bool, redacted: &[String]) {
+pub(super) fn check(table: &Table<'_>, schema: &Schema, request: &Request, is_paged: bool) {
     let mut used = BTreeSet::new();
     for argument in arguments(&request.path.0) {
         used.insert(argument.0[0].clone());
@@ -59,12 +59,6 @@ pub(super) fn check(table: &Table<'_>, schema: &Schema, request: &Request, is_pa
             format!("the argument {name} goes nowhere"),
             format!("name it as {{{name}}} in request, query, headers or the body, or take it away"),
         );
-    }
-    for name in redacted
-        .iter()
-        .filter(|name| schema.value()["properties"].get(name.as_str()).is_none())
-    {
-        table.mistake("redacted", format!("there is no argument {name:?}"), names(schema));
     }
 }
 
