@@ -215,14 +215,15 @@ impl Control {
                     arguments: &arguments,
                     idempotency_key: key.as_deref(),
                 };
-                callable.services.call(call).await.map_err(|failure| failed(&failure))
+                let called = callable.services.call(call).await;
+                called.map_err(|failure| (failed(&failure), failure.code.is_local()))
             }
-            _ => Err(unknown(&span.service, &span.method)),
+            _ => Err((unknown(&span.service, &span.method), true)),
         };
         let answer = match answered {
             Ok(answer) => answer,
-            Err(failure) if failure.status < 500 => return Err(self.went_nowhere(span, failure).await),
-            Err(failure) => {
+            Err((failure, true)) => return Err(self.went_nowhere(span, failure).await),
+            Err((failure, false)) => {
                 span.fail(&failure);
                 return Err(failure);
             }

@@ -98,6 +98,8 @@ impl Control {
             }
         };
         let layers = self.layers_for(live, settings.door).await?;
+        // This run's door may allow less than the one before: what that one opened ends here.
+        self.recheck(live);
         let allowed = settled(layers.model(&model.name));
         if !allowed.is_allowed() {
             let end = End::failed("model_denied", allowed.reason);

@@ -25,6 +25,8 @@ pub(crate) struct Rights {
     standing: Option<Standing>,
     /// Of the run under way, or else of the last one.
     layers: Option<Arc<Layers>>,
+    /// How often something was taken away: what was read before then may not know of it.
+    narrowed: u64,
 }
 
 impl Live {
@@ -36,6 +38,7 @@ impl Live {
     /// Takes note of a scope that was stored with a request.
     pub(crate) fn narrow(&self, scope: &Scope) {
         let mut rights = lock(&self.rights);
+        rights.narrowed += 1;
         if let Some(standing) = &mut rights.standing
             && standing.narrowings.last() != Some(scope)
         {
@@ -73,19 +76,27 @@ impl Control {
 
     /// What counts for a run whose prompt came by `door`, from now on.
     pub(crate) async fn layers_for(&self, live: &Live, door: Option<Door>) -> Result<Arc<Layers>, ControlError> {
-        let known = lock(&live.rights).standing.clone();
-        let standing = match known {
-            // The first prompt of a session that was opened without one says by which door it came.
-            Some(standing) if door.is_none_or(|door| door == standing.door) => standing,
-            _ => self.standing(live).await?,
-        };
-        let doors: Vec<Door> = door.into_iter().chain([standing.door]).collect();
-        let granted = self.0.config.policies.layers(&standing.person, &doors);
-        let layers = Arc::new(standing.narrowings.iter().cloned().fold(granted, narrowed));
-        let mut rights = lock(&live.rights);
-        rights.standing = Some(standing);
-        rights.layers = Some(Arc::clone(&layers));
-        Ok(layers)
+        loop {
+            let (known, before) = {
+                let rights = lock(&live.rights);
+                (rights.standing.clone(), rights.narrowed)
+            };
+            let standing = match known {
+                // The first prompt of a session that was opened without one says by which door it came.
+                Some(standing) if door.is_none_or(|door| door == standing.door) => standing,
+                _ => self.standing(live).await?,
+            };
+            let doors: Vec<Door> = door.into_iter().chain([standing.door]).collect();
+            let granted = self.0.config.policies.layers(&standing.person, &doors);
+            let layers = Arc::new(standing.narrowings.iter().cloned().fold(granted, narrowed));
+            let mut rights = lock(&live.rights);
+            if rights.narrowed == before {
+                rights.standing = Some(standing);
+                rights.layers = Some(Arc::clone(&layers));
+                return Ok(layers);
+            }
+            rights.standing = None;
+        }
     }
 
     async fn standing(&self, live: &Live) -> Result<Standing, ControlError> {
@@ -137,8 +148,9 @@ impl Control {
         }
     }
 
-    /// What every layer says to a question of a person whose request comes by this door, and what comes of it; of a
-    /// session, with what narrowed it.
+    /// What every layer says to a question of a person whose request comes by this door, and what comes of it today. Of a
+    /// session it is what its own requests are told: its owner counts instead of the person, and the door by which it began
+    /// and what narrowed it count as well.
     ///
     /// # Errors
     /// The one who asks is no admin and asks about another; there is no such session.
@@ -159,15 +171,18 @@ impl Control {
             let words = "only an admin may ask what somebody else may do".to_owned();
             return Err(ControlError::Denied(words));
         }
-        let granted = self.0.config.policies.layers(person, &[door]);
         let layers = match session {
-            None => granted,
+            None => self.0.config.policies.layers(person, &[door]),
             Some(session) => {
-                let narrowings = self.0.store.narrowings(asker, session).await?;
-                narrowings.into_iter().map(read).fold(granted, narrowed)
+                let live = self.live(asker, session).await?;
+                self.foreseen(Some(&live), live.owner, door, None).await?
             }
         };
-        Ok(layers.explain(question))
+        let explained = layers.explain(question);
+        Ok(Explanation {
+            decision: settled(explained.decision),
+            ..explained
+        })
     }
 }
 

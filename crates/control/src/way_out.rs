@@ -152,7 +152,9 @@ impl Control {
                 let (entries, events) = sessions.entry(record.session).or_default();
                 if let Outcome::Denied(denied) = &record.outcome {
                     let target = Target::new(&record.host, record.port, record.protocol);
-                    if !self.0.attempts.is_news(record.session, &target) {
+                    // What has left before it was refused is written down each time.
+                    let has_left = record.sent > 0 || record.request.as_ref().is_some_and(|request| request.injected);
+                    if !self.0.attempts.is_news(record.session, &target) && !has_left {
                         continue;
                     }
                     events.push(Event::EgressDenied {

@@ -67,6 +67,20 @@ pub enum Code {
 }
 
 impl Code {
+    /// Whether the upstream was not asked: the call ended before it left.
+    #[must_use]
+    pub const fn is_local(self) -> bool {
+        matches!(
+            self,
+            Self::UnknownService
+                | Self::UnknownMethod
+                | Self::InvalidArguments
+                | Self::ArgumentsTooLarge
+                | Self::RateLimited
+                | Self::Busy
+        )
+    }
+
     /// As it stands in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
