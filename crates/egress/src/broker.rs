@@ -1,8 +1,7 @@
 //! Who may go where, and the way there.
 
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dial::Dialer;
@@ -21,7 +20,10 @@ use crate::{Denied, Limits, Outcome, Record, Rules};
 
 mod carry;
 mod judge;
+mod sessions;
 mod upstream;
+
+use sessions::Sessions;
 
 /// What the session's scope says to a destination; without a port, whether it may be reached at any.
 pub type Decide = dyn Fn(SessionId, &Destination, Option<u16>) -> Decision + Send + Sync;
@@ -73,7 +75,7 @@ struct Inner {
     secrets: Arc<dyn Source>,
     audit: mpsc::Sender<Record>,
     authorities: Authorities,
-    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    sessions: Mutex<Sessions>,
 }
 
 /// A connection that may be: host and port are allowed, and it has a place among those of its session.
@@ -100,7 +102,7 @@ impl Broker {
             secrets: surroundings.secrets,
             audit: surroundings.audit,
             authorities: Authorities::open(folder, Timestamp::now())?,
-            sessions: Mutex::default(),
+            sessions: Mutex::new(Sessions::new(surroundings.limits)),
         });
         let (matching, dial, server, audit) = (inner.clone(), inner.clone(), inner.clone(), inner.clone());
         let intercept = Intercept::new(Parts {
@@ -180,9 +182,10 @@ impl Broker {
         }
     }
 
-    /// Closes everything of a session whose sandbox is gone, and forgets it.
+    /// Closes everything of a session whose sandbox is gone, and forgets it. What it used up is kept: with its next sandbox
+    /// it goes on from there.
     pub fn forget(&self, id: SessionId) {
-        let known = self.inner.lock().remove(&id);
+        let known = self.inner.lock().forget(id);
         for connection in known.iter().flat_map(|session| session.connections()) {
             connection.close.cancel();
         }
@@ -191,20 +194,16 @@ impl Broker {
 }
 
 impl Inner {
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionId, Arc<Session>>> {
+    fn lock(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self, id: SessionId) -> Option<Arc<Session>> {
-        self.lock().get(&id).cloned()
+        self.lock().known(id)
     }
 
     fn session(&self, id: SessionId) -> Arc<Session> {
-        let mut sessions = self.lock();
-        let session = sessions
-            .entry(id)
-            .or_insert_with(|| Arc::new(Session::new(self.limits)));
-        Arc::clone(session)
+        self.lock().session(id)
     }
 
     fn tell(&self, record: Record) {

@@ -13,10 +13,12 @@ use crate::{Code, Denied, Limits};
 mod bucket;
 mod meter;
 mod names;
+mod used;
 
 pub(crate) use bucket::Bucket;
 pub(crate) use meter::{Meter, Metered};
 use names::Names;
+pub(crate) use used::Used;
 
 pub(crate) struct Session {
     limits: Limits,
@@ -25,9 +27,7 @@ pub(crate) struct Session {
     open: Mutex<Open>,
     names: Mutex<Names>,
     pub(crate) leaves: Leaves,
-    /// Bytes of its life: what left, what came.
-    sent: AtomicU64,
-    received: AtomicU64,
+    used: Arc<Used>,
 }
 
 struct Open {
@@ -58,7 +58,8 @@ impl Drop for Place {
 }
 
 impl Session {
-    pub(crate) fn new(limits: Limits) -> Self {
+    /// A session that goes on from what it used up before.
+    pub(crate) fn new(limits: Limits, used: Arc<Used>) -> Self {
         let per_second = f64::from(limits.new_connections);
         Self {
             limits,
@@ -68,11 +69,15 @@ impl Session {
                 bucket: Bucket::new(limits.new_connections.saturating_mul(4), per_second),
                 connections: HashMap::new(),
             }),
-            names: Mutex::new(Names::new(limits.names)),
+            names: Mutex::default(),
             leaves: Leaves::default(),
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
+            used,
         }
+    }
+
+    /// What it used up; still counted by connections that are being closed.
+    pub(crate) fn used(&self) -> Arc<Used> {
+        Arc::clone(&self.used)
     }
 
     pub(crate) fn generation(&self) -> u64 {
@@ -85,7 +90,7 @@ impl Session {
 
     /// Whether it may use a name that only stars allow.
     pub(crate) fn may_name(&self, name: &policy::Host, pattern: &policy::HostPattern) -> Result<(), Denied> {
-        lock(&self.names).admit(name, pattern)
+        lock(&self.names).admit(name, pattern, &mut lock(&self.used.names))
     }
 
     /// A place for one more connection.
@@ -132,8 +137,8 @@ impl Session {
     }
 
     fn is_spent(&self) -> bool {
-        self.sent.load(Ordering::Relaxed) >= self.limits.upload
-            || self.received.load(Ordering::Relaxed) >= self.limits.download
+        self.used.sent.load(Ordering::Relaxed) >= self.limits.upload
+            || self.used.received.load(Ordering::Relaxed) >= self.limits.download
     }
 }
 

@@ -76,7 +76,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         ready!(Pin::new(&mut this.inner).poll_read(context, buffer))?;
         let (meter, session) = (&this.meter, &this.meter.session);
         let read = buffer.filled().len() - before;
-        Poll::Ready(meter.count(&meter.sent, &session.sent, read, session.limits.upload))
+        Poll::Ready(meter.count(&meter.sent, &session.used.sent, read, session.limits.upload))
     }
 }
 
@@ -85,7 +85,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         let this = self.get_mut();
         let written = ready!(Pin::new(&mut this.inner).poll_write(context, bytes))?;
         let (meter, session) = (&this.meter, &this.meter.session);
-        meter.count(&meter.received, &session.received, written, session.limits.download)?;
+        meter.count(
+            &meter.received,
+            &session.used.received,
+            written,
+            session.limits.download,
+        )?;
         Poll::Ready(Ok(written))
     }
 
@@ -97,7 +102,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
         let this = self.get_mut();
         let written = ready!(Pin::new(&mut this.inner).poll_write_vectored(context, slices))?;
         let (meter, session) = (&this.meter, &this.meter.session);
-        meter.count(&meter.received, &session.received, written, session.limits.download)?;
+        meter.count(
+            &meter.received,
+            &session.used.received,
+            written,
+            session.limits.download,
+        )?;
         Poll::Ready(Ok(written))
     }
 

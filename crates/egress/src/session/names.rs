@@ -7,8 +7,6 @@ use policy::{Host, HostPattern};
 use super::Bucket;
 use crate::{Code, Denied};
 
-/// New names at once, before the rate counts.
-const BURST: u32 = 100;
 /// Names that one session may know.
 const MOST: usize = 10_000;
 /// The longest part between dots that a star stands for, and the most that it stands for in all.
@@ -19,21 +17,15 @@ const LONGEST: usize = 100;
 const MEASURED: usize = 24;
 const BITS: f64 = 4.0;
 
+#[derive(Default)]
 pub(crate) struct Names {
     known: HashSet<Host>,
-    bucket: Bucket,
 }
 
 impl Names {
-    pub(crate) fn new(a_minute: u32) -> Self {
-        Self {
-            known: HashSet::new(),
-            bucket: Bucket::new(BURST, f64::from(a_minute) / 60.0),
-        }
-    }
-
-    /// Whether a name may be used that `pattern` matches. One that a rule spells out always may.
-    pub(crate) fn admit(&mut self, name: &Host, pattern: &HostPattern) -> Result<(), Denied> {
+    /// Whether a name may be used that `pattern` matches, which takes one of `left` where it is new. One that a rule spells
+    /// out always may.
+    pub(crate) fn admit(&mut self, name: &Host, pattern: &HostPattern, left: &mut Bucket) -> Result<(), Denied> {
         if pattern.destination().is_some() || self.known.contains(name) {
             return Ok(());
         }
@@ -46,7 +38,7 @@ impl Names {
                 "ask whoever runs this installation to name this host in a rule, if it is one",
             ));
         }
-        if self.known.len() >= MOST || !self.bucket.take() {
+        if self.known.len() >= MOST || !left.take() {
             return Err(Denied::new(
                 Code::TooManyNames,
                 format!("{name} is not used: this session uses new names below `{pattern}` too fast"),

@@ -338,6 +338,33 @@ async fn threat_017_a_session_at_its_caps_is_alone_with_it() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_forgotten_has_no_fresh_caps() {
+    let limits = Limits {
+        names: 0,
+        upload: 1_000,
+        ..Limits::default()
+    };
+    let setting = Setting {
+        limits: Some(limits),
+        ..Setting::default()
+    };
+    let rules = "[here]\nhosts = [\"127.0.0.1:*\"]\nschemes = [\"tcp\"]\n[stars]\nhosts = [\"*.stars.test\"]";
+    let world = World::with(rules, setting);
+    let (session, server) = (SessionId::new(), world.server(echo).await);
+    let name = |number: u32| world.broker.resolve(session, &format!("host-{number}.stars.test"));
+    let known = (0..1_000).take_while(|number| name(*number).is_ok()).count();
+    assert_eq!(known, 100);
+    let open = || world.tunnel(session, "127.0.0.1", server.port());
+    let spending = open().unwrap();
+    // It may be cut in the middle, once it has sent what it may.
+    let _ = exchange(spending, &[7; 2_000]).await;
+    assert_eq!(open().unwrap_err().code.as_str(), "bytes_spent");
+    world.broker.forget(session);
+    assert_eq!(open().unwrap_err().code.as_str(), "bytes_spent");
+    assert_eq!(name(1_000).unwrap_err().code.as_str(), "too_many_names");
+}
+
+#[tokio::test]
 async fn threat_017_ten_thousand_connections_are_refused_after_the_first() {
     let world = World::new(SOME);
     let session = SessionId::new();
