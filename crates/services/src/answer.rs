@@ -2,13 +2,13 @@
 
 use bytes::Bytes;
 use futures::Stream;
+use tokio::sync::oneshot;
 
 use crate::Failure;
 use crate::body::Incoming;
-use crate::gate::Place;
 
-/// What a call gives: JSON, whole and checked, or bytes that flow while they come from the upstream. While they do, the call
-/// counts as under way for the service's limits.
+/// What a call gives: JSON, whole and checked, or bytes that flow while they come from the upstream. While they do, and
+/// until the deadline, the call counts as under way for the service's limits.
 pub struct Answer {
     media: Media,
     body: Body,
@@ -27,7 +27,7 @@ enum Body {
     Whole(Option<Bytes>),
     Flowing {
         incoming: Box<Incoming>,
-        _places: Vec<Place>,
+        _held: oneshot::Sender<()>,
     },
 }
 
@@ -39,13 +39,10 @@ impl Answer {
         }
     }
 
-    pub(crate) fn flowing(media_type: String, incoming: Box<Incoming>, places: Vec<Place>) -> Self {
+    pub(crate) fn flowing(media_type: String, incoming: Box<Incoming>, held: oneshot::Sender<()>) -> Self {
         Self {
             media: Media::Bytes(media_type),
-            body: Body::Flowing {
-                incoming,
-                _places: places,
-            },
+            body: Body::Flowing { incoming, _held: held },
         }
     }
 

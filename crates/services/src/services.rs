@@ -12,11 +12,13 @@ use secret::Source;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::client::{ClientError, host};
 use crate::definition::{Access, Answer as Output, Catalogue};
 use crate::exchange::{Exchange, Received};
+use crate::gate::Place;
 use crate::plan::{MethodPlan, Plan, Problem, Shared, Unplanned};
 use crate::request::Outgoing;
 use crate::select::Json;
@@ -141,12 +143,27 @@ impl Services {
                 || method.idempotency_header.is_some(),
         };
         match exchange.run(request).await? {
-            Received::Flowing { body, media_type } => Ok(Answer::flowing(media_type, body, places)),
+            Received::Flowing { body, media_type } => {
+                let held = self.hold(places, deadline);
+                Ok(Answer::flowing(media_type, body, held))
+            }
             Received::Whole { body, headers } => {
                 let text = result(plan, method, &body, &headers, cursor.as_deref())?;
                 Ok(Answer::json(text))
             }
         }
+    }
+
+    /// Keeps places until what is returned is dropped, and no longer than the deadline: whoever does not read what flows keeps
+    /// nobody else from calling.
+    fn hold(&self, places: Vec<Place>, deadline: Instant) -> oneshot::Sender<()> {
+        let (held, dropped) = oneshot::channel();
+        self.tasks.spawn_until_stopped(async move {
+            // Either way the places are free then.
+            let _ = tokio::time::timeout_at(deadline, dropped).await;
+            drop(places);
+        });
+        held
     }
 
     /// The plan of a registered method, and of nothing else.
