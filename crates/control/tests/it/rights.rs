@@ -2,7 +2,7 @@
 
 use control::NewPrompt;
 use domain::{Delivery, Door, RunState};
-use policy::Scope;
+use policy::{Outcome, Scope};
 use serde_json::{Value, json};
 use store::{Asker, Target};
 use testkit::model_server::{Answer, Speech};
@@ -224,4 +224,60 @@ async fn an_explanation_is_for_oneself_and_for_admins() {
     assert!(explain(world.asker, "ada").await.unwrap().decision.is_allowed());
     assert!(explain(world.asker, "bob").await.is_err());
     assert!(explain(Asker::System, "bob").await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_explained_as_it_is_treated() {
+    let world = World::new(Differs {
+        config: |config| {
+            let policies = &mut config.policies;
+            policies
+                .doors
+                .insert("webhook", scope(json!({"tools": {"read": true}})));
+            let everybody = scope(json!({"services": {"ask": ["crm.get"]}}));
+            policies.roles.insert("everybody".to_owned(), everybody);
+            let ada = scope(json!({"tools": {"read": false, "exec": true}}));
+            policies.roles.insert("ada".to_owned(), ada);
+            policies.people.insert("ada".to_owned(), vec!["ada".to_owned()]);
+        },
+        ..Differs::default()
+    })
+    .await;
+    world.will_say("Done.");
+    let hooked = NewPrompt::words(world.target(), Door::Webhook, "go");
+    let hooked = world.control.prompt(world.asker, hooked).await.unwrap();
+    world.done(&hooked).await;
+    let explain = async |asker, person, session, question: &str| {
+        let question = question.parse().unwrap();
+        let explained = world
+            .control
+            .explain(asker, person, Door::Cli, session, &question)
+            .await;
+        explained.unwrap().decision
+    };
+    // The door by which it began is its ceiling, by whichever door is asked.
+    let session = Some(hooked.session);
+    let decision = explain(world.asker, "ada", None, "tool:exec").await;
+    assert_eq!(decision.outcome, Outcome::Allow, "{decision:?}");
+    let decision = explain(world.asker, "ada", session, "tool:exec").await;
+    assert_eq!(
+        (decision.outcome, &decision.layer[..]),
+        (Outcome::Deny, "door webhook"),
+        "{decision:?}"
+    );
+    // Its owner counts, whoever asks.
+    let decision = explain(Asker::System, "admin", None, "tool:read").await;
+    assert_eq!(decision.outcome, Outcome::Allow, "{decision:?}");
+    let decision = explain(Asker::System, "admin", session, "tool:read").await;
+    assert_eq!(
+        (decision.outcome, &decision.layer[..]),
+        (Outcome::Deny, "role ada"),
+        "{decision:?}"
+    );
+    // What would be asked is refused, and says so.
+    for session in [None, session] {
+        let decision = explain(world.asker, "ada", session, "crm.get").await;
+        assert_eq!(decision.outcome, Outcome::Deny, "{decision:?}");
+        assert!(decision.reason.contains("cannot ask yet"), "{decision:?}");
+    }
 }
