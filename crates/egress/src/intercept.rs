@@ -28,7 +28,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use lifecycle::Tasks;
 use policy::Destination;
 use rustls::{RootCertStore, ServerConfig};
-use secret::Source;
+use secret::{Reference, Source};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -80,6 +80,9 @@ pub struct Matching {
     pub generation: u64,
     /// The most precise first.
     pub rules: Vec<Arc<Rule>>,
+    /// Every secret that any rule puts into requests to the host, at whatever port and with whatever scheme. The host may
+    /// show it in any answer.
+    pub bound: Vec<Reference>,
 }
 
 /// A question about a connection.

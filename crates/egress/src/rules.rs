@@ -100,18 +100,18 @@ impl Rule {
 
     /// Every reference to a secret in it.
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
+        let proxy = self.proxy.iter().filter_map(|proxy| proxy.password.as_ref());
+        self.bound().chain(proxy)
+    }
+
+    /// The references to what it puts into requests or signs them with.
+    pub fn bound(&self) -> impl Iterator<Item = &Reference> {
         let git = self.git.iter().map(|git| &git.secret);
         let aws = self.aws.iter().flat_map(|aws| {
             let keys = [&aws.access_key, &aws.secret_key];
             keys.into_iter().chain(&aws.session_token)
         });
-        let proxy = self.proxy.iter().filter_map(|proxy| proxy.password.as_ref());
-        self.inject
-            .iter()
-            .map(Injection::reference)
-            .chain(git)
-            .chain(aws)
-            .chain(proxy)
+        self.inject.iter().map(Injection::reference).chain(git).chain(aws)
     }
 
     /// Whether it puts a secret into bodies.

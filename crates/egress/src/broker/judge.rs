@@ -1,5 +1,6 @@
 //! The two that must say yes, asked before anything happens outside.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use domain::SessionId;
@@ -113,7 +114,17 @@ impl Inner {
         if rules.is_empty() {
             return Err(unspoken(&matches, decided, decided.scheme.as_str()));
         }
-        Ok(Arc::new(Matching { generation, rules }))
+        let everywhere = self.rules.matching(&decided.host, None);
+        let bound: BTreeSet<_> = everywhere
+            .iter()
+            .flat_map(|found| found.rule.bound())
+            .cloned()
+            .collect();
+        Ok(Arc::new(Matching {
+            generation,
+            rules,
+            bound: bound.into_iter().collect(),
+        }))
     }
 
     /// How to be the host towards the session.

@@ -53,6 +53,8 @@ struct Outgoing {
     rule: Arc<Rule>,
     key: Key,
     scrub: Scrub,
+    /// Whether anything was put into it.
+    injected: bool,
     tokens: TokenAnswers,
     client: Option<hyper::upgrade::OnUpgrade>,
 }
@@ -74,7 +76,7 @@ impl Exchange {
         let mut ledger = Ledger::new(self.record(&request), Arc::clone(&self.shared.parts.audit));
         match self.carry(request, &mut ledger).await {
             Ok((response, Some(open))) => {
-                ledger.answered(response.status().as_u16(), !open.scrub.is_nothing());
+                ledger.answered(response.status().as_u16(), open.injected);
                 self.open(open, ledger);
                 response
             }
@@ -127,6 +129,7 @@ impl Exchange {
             rule,
             key,
             scrub,
+            injected,
             tokens,
             client,
         } = outgoing;
@@ -147,7 +150,6 @@ impl Exchange {
                 .by(&rule.name));
             }
         };
-        let injected = !scrub.is_nothing();
         if reply.status() == StatusCode::SWITCHING_PROTOCOLS {
             let (Some(client), true) = (client, websocket::is_websocket(reply.headers())) else {
                 return Err(response::bad(
@@ -163,6 +165,7 @@ impl Exchange {
                     client,
                     upstream,
                     scrub,
+                    injected,
                 }),
             ));
         }
@@ -240,6 +243,7 @@ impl Exchange {
             client,
             upstream,
             scrub,
+            ..
         } = open;
         let agreed = websocket::Agreed {
             client,
@@ -281,6 +285,7 @@ struct Open {
     client: hyper::upgrade::OnUpgrade,
     upstream: hyper::upgrade::OnUpgrade,
     scrub: Scrub,
+    injected: bool,
 }
 
 /// A placeholder where no rule replaces it.

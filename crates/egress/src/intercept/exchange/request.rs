@@ -106,6 +106,14 @@ impl Exchange {
             let used = aws.sign(&mut head, &host, &target, &payload, secrets, name)?;
             injected.secrets.extend(used);
         }
+        let puts_in = !injected.secrets.is_empty();
+        // What an earlier request left with the upstream may come back in the answer to this one. What cannot be resolved
+        // was not put in either.
+        let bound = matching
+            .bound
+            .iter()
+            .filter_map(|reference| secrets.secret(reference).ok());
+        injected.secrets.extend(bound);
         let scrub = Scrub::of(&injected.secrets);
         if !scrub.is_nothing() {
             ask_for_plain_answer(&mut head.headers, handshake);
@@ -122,6 +130,7 @@ impl Exchange {
             key: self.key(&rule, matching),
             rule: Arc::clone(&rule),
             scrub,
+            injected: puts_in,
             tokens,
             client,
         })

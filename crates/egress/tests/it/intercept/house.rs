@@ -346,10 +346,12 @@ where
 }
 
 fn matching(generation: u64, rules: &[(&str, &str)]) -> Matching {
-    let rules = rules.iter().map(|(name, text)| Arc::new(rule(name, text)));
+    let rules: Vec<_> = rules.iter().map(|(name, text)| Arc::new(rule(name, text))).collect();
+    let bound = rules.iter().flat_map(|rule| rule.bound()).cloned().collect();
     Matching {
         generation,
-        rules: rules.collect(),
+        rules,
+        bound,
     }
 }
 

@@ -1,5 +1,7 @@
 //! What comes back of what was put in: nothing.
 
+use std::sync::Mutex;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use bytes::Bytes;
@@ -8,8 +10,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
 
-use super::house::{House, SECRET, get, read, request, request2};
-use super::upstream::{Answer, echo, text};
+use super::house::{House, PLACEHOLDER, SECRET, get, read, request, request2};
+use super::upstream::{Answer, Seen, echo, text};
 
 const HOST: &str = "api.bound.test";
 const BASIC: &str = r#"inject = [
@@ -121,6 +123,69 @@ async fn threat_045_headers_and_trailers_are_scrubbed() {
     assert_eq!(reply.trailers["x-trailer"], format!("a {} z", "*".repeat(SECRET.len())));
     assert_eq!(reply.headers["location"], format!("/?key={}&x=y", "*".repeat(29)));
     assert_clean(&format!("{:?} {:?}", reply.headers, reply.trailers));
+}
+
+/// Keeps what it is asked to keep, and shows it to whoever asks.
+fn keeper() -> impl Fn(&Seen) -> Answer + Send + Sync + 'static {
+    let kept = Mutex::new(String::new());
+    move |seen| {
+        let mut kept = kept.lock().unwrap();
+        if seen.method == "PUT" {
+            *kept = format!("{} {}", seen.target, seen.text());
+            return text("kept");
+        }
+        text(kept.clone())
+    }
+}
+
+#[tokio::test]
+async fn threat_045_what_one_request_left_with_the_upstream_is_not_read_by_the_next() {
+    let path = r#"inject = [{ kind = "path", secret = "env:TOKEN" }]"#;
+    let header = r#"inject = [
+        { kind = "header", name = "x-key", secret = "env:OTHER", mode = "placeholder" },
+        { kind = "body", secret = "env:TOKEN" },
+    ]"#;
+    let put = format!("methods = [\"PUT\"]\n{path}");
+    let unresolved = r#"methods = ["DELETE"]
+        inject = [{ kind = "bearer", secret = "env:NOBODY" }]"#;
+    let get = "methods = [\"GET\"]";
+    for rules in [
+        vec![("bound", path)],
+        vec![("bound", header)],
+        vec![("put", &*put), ("get", get), ("unresolved", unresolved)],
+    ] {
+        let house = House::new(&rules);
+        let bound = house.upstream(HOST, keeper()).await;
+        let target = format!("/{PLACEHOLDER}");
+        let asked = if rules[0].1 == header {
+            request("PUT", HOST, "/", &[], PLACEHOLDER)
+        } else {
+            request("PUT", HOST, &target, &[], "")
+        };
+        let reply = house.ask(HOST, asked).await;
+        assert_eq!((reply.status, reply.body.as_str()), (StatusCode::OK, "kept"));
+        // The coding keeps a body from being filled, so nothing at all is put into this request.
+        let asked = request("GET", HOST, "/", &[("content-encoding", "identity")], "");
+        let reply = house.ask(HOST, asked).await;
+        assert!(
+            reply.body.starts_with('/') && reply.body.contains("***"),
+            "{}",
+            reply.body
+        );
+        assert_clean(&reply.body);
+        assert_eq!(bound.seen()[1].header("accept-encoding"), ["identity"]);
+        let injected: Vec<bool> = house
+            .records(2)
+            .await
+            .into_iter()
+            .map(|record| record.request.unwrap().injected)
+            .collect();
+        assert_eq!(
+            injected,
+            [true, false],
+            "the record says what was put into each request"
+        );
+    }
 }
 
 #[tokio::test]
