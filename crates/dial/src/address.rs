@@ -127,8 +127,8 @@ fn carried(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         [0x2002, ..] => (Some(v4(b, c)), None),
         // Teredo hides the client's address by inverting it.
         [0x2001, 0, ..] => (Some(v4(c, d)), Some(v4(!g, !h))),
-        // ISATAP.
-        [_, _, _, _, 0 | 0x200, 0x5efe] => (Some(v4(g, h)), None),
+        // ISATAP, which any prefix may have: one that is not public is judged by itself.
+        [_, _, _, _, 0 | 0x200, 0x5efe] if of_v6(address) == Class::Public => (Some(v4(g, h)), None),
         _ => (None, None),
     };
     first.into_iter().chain(second)

@@ -78,6 +78,12 @@ fn what_carries_an_address_is_judged_by_it() {
         ("2001:0:808:808:0:0:f7f7:f7f7", Class::Public),
         ("2606:4700::5efe:10.0.0.1", Class::Private),
         ("2606:4700::200:5efe:127.0.0.1", Class::Loopback),
+        ("2606:4700::5efe:8.8.8.8", Class::Public),
+        // A prefix that is not public leads where it leads, whatever the rest says.
+        ("fd00::5efe:8.8.8.8", Class::UniqueLocal),
+        ("fd00::200:5efe:8.8.8.8", Class::UniqueLocal),
+        ("fe80::5efe:8.8.8.8", Class::LinkLocal),
+        ("ff02::5efe:8.8.8.8", Class::Multicast),
     ] {
         assert_eq!(class(address), expected, "{address}");
     }
