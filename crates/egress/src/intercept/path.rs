@@ -35,6 +35,12 @@ impl Segments {
         Some(Self(segments))
     }
 
+    /// The same without what stands behind a `;` in each segment, which some servers do not take for a part of it.
+    pub(crate) fn without_parameters(&self) -> Self {
+        let plain = |segment: &String| segment.split(';').next().unwrap_or_default().to_owned();
+        Self(self.0.iter().map(plain).collect())
+    }
+
     pub(crate) fn as_slice(&self) -> &[String] {
         &self.0
     }

@@ -13,6 +13,9 @@ use crate::{Code, Denied, Rule};
 /// Bytes of a token endpoint's answer.
 pub(super) const ANSWER: usize = 1 << 20;
 
+/// How often a path may be encoded.
+const ENCODED: usize = 4;
+
 /// What happens at the endpoints of a rule's hosts that hand out tokens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -56,21 +59,55 @@ const FIELDS: [&str; 12] = [
 
 /// What happens to this request's answer.
 pub(super) fn answers(rule: &Rule, head: &Head) -> TokenAnswers {
-    let named = rule.token_paths.as_ref().is_some_and(|paths| {
-        Segments::parse(&head.path).is_none_or(|path| paths.iter().any(|pattern| pattern.matches(&path)))
+    let path = Segments::parse(&head.path);
+    let named = rule.token_paths.as_ref().is_some_and(|patterns| {
+        path.as_ref().is_none_or(|path| {
+            let plain = path.without_parameters();
+            patterns
+                .iter()
+                .any(|pattern| pattern.matches(path) || pattern.matches(&plain))
+        })
     });
-    let last = head.path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let last = percent_encoding::percent_decode_str(last)
-        .decode_utf8_lossy()
-        .to_ascii_lowercase();
-    if !named && !ENDPOINTS.contains(&last.as_str()) {
+    let known = match &path {
+        Some(path) => path
+            .without_parameters()
+            .as_slice()
+            .iter()
+            .rfind(|segment| !segment.is_empty())
+            .is_some_and(|last| is_endpoint(last)),
+        None => may_be_endpoint(&head.path),
+    };
+    if !named && !known {
         return TokenAnswers::Pass;
     }
-    rule.tokens.unwrap_or(if rule.injects() || named {
+    let answers = rule.tokens.unwrap_or(if rule.injects() || named {
         TokenAnswers::Replace
     } else {
         TokenAnswers::Pass
-    })
+    });
+    if answers == TokenAnswers::Replace && known && path.is_none() {
+        return TokenAnswers::Deny;
+    }
+    answers
+}
+
+fn is_endpoint(segment: &str) -> bool {
+    ENDPOINTS.contains(&segment.trim().to_ascii_lowercase().as_str())
+}
+
+/// Whether a path that servers read differently is a token endpoint for one of them: any part of it is, or it is encoded
+/// more often than anybody has a reason to.
+fn may_be_endpoint(path: &str) -> bool {
+    let mut path = path.to_owned();
+    for _ in 0..ENCODED {
+        path = percent_encoding::percent_decode_str(&path)
+            .decode_utf8_lossy()
+            .into_owned();
+    }
+    percent_encoding::percent_decode_str(&path).ne(path.bytes())
+        || path
+            .split(|letter: char| !letter.is_ascii_alphanumeric() && !"-_.".contains(letter))
+            .any(is_endpoint)
 }
 
 /// The refusal of a request for a token.

@@ -35,6 +35,9 @@ async fn threat_050_a_token_endpoint_answers_with_placeholders() {
         "/login/oauth/access_token",
         "/oauth2/TOKEN/",
         "/v1/%74oken",
+        "/oauth/token;x=1",
+        "/oauth/token/;x=1",
+        "/oauth/token%3bx",
     ] {
         let reply = house
             .ask(HOST, request("POST", HOST, path, &[], "grant_type=refresh_token"))
@@ -74,6 +77,36 @@ async fn threat_051_what_cannot_be_read_of_a_token_endpoint_is_refused() {
     let named = format!("{BEARER}\ntoken_paths = [\"/session/*\"]");
     house.change(2, &[("bound", &named)]);
     let reply = house.ask(HOST, get(HOST, "/session/new")).await;
+    assert!(!reply.body.contains("gho_real"), "{}", reply.body);
+}
+
+#[tokio::test]
+async fn threat_051_a_token_endpoint_in_disguise_is_refused() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream(HOST, answer).await;
+    for path in [
+        "/oauth/token/.",
+        "/oauth/token/x/..",
+        "/oauth/token/..;/token",
+        "/oauth%2ftoken",
+        "/oauth/%2574oken",
+        "/oauth//token",
+        "/oauth/token%00",
+    ] {
+        let reply = house.ask(HOST, request("POST", HOST, path, &[], "")).await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (StatusCode::FORBIDDEN, "token_endpoint"),
+            "{path}"
+        );
+    }
+    assert!(bound.seen().is_empty());
+    let reply = house.ask(HOST, get(HOST, "/@scope%2fpackage")).await;
+    assert_eq!(reply.status, StatusCode::OK, "other paths stay as they are");
+
+    let named = format!("{BEARER}\ntoken_paths = [\"/session/*\"]");
+    house.change(2, &[("bound", &named)]);
+    let reply = house.ask(HOST, get(HOST, "/session;x=1/new;y")).await;
     assert!(!reply.body.contains("gho_real"), "{}", reply.body);
 }
 
