@@ -47,6 +47,16 @@ impl Malformed {
 pub(crate) struct Framing {
     place: Place,
     head_limit: usize,
+    scan: Scan,
+}
+
+/// How far a head was looked at that was not complete, so that each byte of it is looked at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Scan {
+    /// Where its newest line begins.
+    line: usize,
+    /// How many of its bytes have no line end after that.
+    seen: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +90,7 @@ impl Framing {
         Self {
             place: Place::Head,
             head_limit,
+            scan: Scan::START,
         }
     }
 
@@ -147,9 +158,10 @@ impl Framing {
 
     fn head(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         if let [b'\r', b'\n', ..] = bytes {
+            self.scan = Scan::START;
             return Ok(2);
         }
-        let Some(end) = lines_end(bytes)? else {
+        let Some(end) = self.scan.lines_end(bytes)? else {
             return if bytes.len() > self.head_limit {
                 Err(Malformed::TooLong)
             } else {
@@ -159,6 +171,7 @@ impl Framing {
         if end > self.head_limit {
             return Err(Malformed::TooLong);
         }
+        self.scan = Scan::START;
         self.place = match body_of(&bytes[..end - 4])? {
             Body::None | Body::Length(0) => Place::Head,
             Body::Length(length) => Place::Body(length),
@@ -234,16 +247,23 @@ fn line_end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     Ok(Some(feed + 1))
 }
 
-/// Where the first empty line ends.
-fn lines_end(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
-    let mut place = 0;
-    while let Some(end) = line_end(&bytes[place..])? {
-        place += end;
-        if end == 2 {
-            return Ok(Some(place));
+impl Scan {
+    const START: Self = Self { line: 0, seen: 0 };
+
+    /// Where the first empty line ends. Shown the same with more behind it, it goes on where it stopped.
+    fn lines_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+        let from = |place: usize| bytes.get(place..).unwrap_or_default();
+        while let Some(feed) = from(self.seen).iter().position(|&byte| byte == b'\n') {
+            let length = line_end(from(self.line))?;
+            self.seen += feed + 1;
+            self.line = self.seen;
+            if length == Some(2) {
+                return Ok(Some(self.seen));
+            }
         }
+        self.seen = bytes.len();
+        Ok(None)
     }
-    Ok(None)
 }
 
 /// Checks a head without its last two line ends, and says what its body is.
@@ -431,6 +451,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn each_byte_of_a_head_is_looked_at_once() {
+        let mut framing = Framing::new(1000);
+        assert_eq!(framing.examine(b"GET / HTTP/1.1\r\nx: y"), Ok(0));
+        assert_eq!(framing.scan, Scan { line: 16, seen: 20 });
+        assert_eq!(framing.examine(b"GET / HTTP/1.1\r\nx: y\r\n\r\n"), Ok(24));
+        assert_eq!(framing.scan, Scan::START);
     }
 
     #[test]
