@@ -47,6 +47,7 @@ impl Exchange {
         let mut head = head_of(decided, parts)?;
         let rule = select::rule(decided, matching, &head)?;
         let name = rule.name.as_str();
+        check_media(&rule, &head)?;
         let tokens = tokens::answers(&rule, &head);
         if tokens == TokenAnswers::Deny {
             return Err(tokens::denied(name));
@@ -153,6 +154,32 @@ fn head_of(decided: &Decided, parts: request::Parts) -> Result<Head, Denied> {
         query: parts.uri.query().map(str::to_owned),
         headers: parts.headers,
     })
+}
+
+/// Refuses a body that says twice what it is, or hides a form in which a method could stand (threat 32).
+fn check_media(rule: &Rule, head: &Head) -> Result<(), Denied> {
+    let refused = |reason: &str, remedy: &str| Err(Denied::new(Code::Malformed, reason, remedy).by(&*rule.name));
+    let mut said = head.headers.get_all(header::CONTENT_TYPE).iter();
+    let media = said.next();
+    if said.next().is_some() {
+        return refused("the request says twice what its body is", "send one Content-Type");
+    }
+    let (Some(media), Some(_)) = (media, &rule.methods) else {
+        return Ok(());
+    };
+    let Ok(media) = media.to_str() else {
+        return refused("what the request's body is cannot be read", "send a plain Content-Type");
+    };
+    let media = media.trim_start().to_ascii_lowercase();
+    let is_form = media.starts_with("multipart/") || media.starts_with("application/x-www-form-urlencoded");
+    let mut encodings = head.headers.get_all(header::CONTENT_ENCODING).iter();
+    if is_form && encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return refused(
+            "the request's form is encoded, so that no method in it can be seen",
+            "send it as it is, without Content-Encoding",
+        );
+    }
+    Ok(())
 }
 
 /// What a body is searched for on its way.

@@ -151,6 +151,30 @@ async fn threat_032_a_method_is_what_it_says_and_nothing_else() {
         .ask("api.bound.test", request("POST", "api.bound.test", "/", &parts, body))
         .await;
     assert_eq!(reply.code(), "not_in_rule");
+    let disguises: [&[(&str, &str)]; 3] = [
+        &[
+            ("content-type", "text/plain"),
+            ("content-type", "application/x-www-form-urlencoded"),
+        ],
+        &[
+            ("content-type", "application/x-www-form-urlencoded"),
+            ("content-encoding", "gzip"),
+        ],
+        &[
+            ("content-type", "multipart/form-data; boundary=b"),
+            ("content-encoding", "br"),
+        ],
+    ];
+    for disguise in disguises {
+        let reply = house
+            .ask("api.bound.test", request("POST", "api.bound.test", "/", disguise, "x"))
+            .await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (StatusCode::BAD_REQUEST, "malformed"),
+            "{disguise:?}"
+        );
+    }
     assert!(bound.seen().is_empty());
 
     let overrides = [("x-http-method-override", "DELETE"), ("X-Method-Override", "DELETE")];
