@@ -48,6 +48,7 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(Row::Base, "signing", &["secret"]),
     planned(Row::Base, "skills", &["causes"]),
     planned(Row::Base, "sys", &[]),
+    planned(Row::Base, "worker", &["causes"]),
     planned(Row::Pure, "domain", &[]),
     planned(Row::Pure, "llm", &["domain", "protocol"]),
     planned(Row::Pure, "policy", &["domain"]),
@@ -101,7 +102,16 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(
         Row::Adapter,
         "services",
-        &["causes", "dial", "domain", "lifecycle", "scrub", "secret", "signing"],
+        &[
+            "causes",
+            "dial",
+            "domain",
+            "lifecycle",
+            "scrub",
+            "secret",
+            "signing",
+            "worker",
+        ],
     ),
     planned(Row::Adapter, "store", &["domain", "lifecycle", "secret"]),
     planned(
@@ -163,6 +173,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "skills",
             "store",
             "tools",
+            "worker",
         ],
     ),
     planned(Row::Binary, "belljar-runtime", &["runtime"]),
