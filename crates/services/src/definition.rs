@@ -40,20 +40,44 @@ pub struct Service {
     pub summary: String,
     /// Where it was read from.
     pub folder: PathBuf,
-    /// What every path is joined to: http or https, without user, query, fragment, and `/` at its end.
-    pub base_url: String,
+    /// What is behind it.
+    pub kind: Kind,
     /// Ways to authenticate, the preferred first: that one is used whose slots are all bound. Empty: none is needed.
     pub auth: Vec<Auth>,
+    /// Limits of the service as a whole; what a method leaves out is taken from here.
+    pub limits: Limits,
+    /// Its methods by name.
+    pub methods: BTreeMap<String, Method>,
+}
+
+/// What is behind a service.
+#[derive(Clone, Debug)]
+pub enum Kind {
+    /// An API over HTTP.
+    Http(Http),
+}
+
+/// An API over HTTP.
+#[derive(Clone, Debug)]
+pub struct Http {
+    /// What every path is joined to: http or https, without user, query, fragment, and `/` at its end.
+    pub base_url: String,
     /// Headers of every request, in lower case.
     pub headers: Vec<(String, String)>,
     /// How lists and objects stand in a query and in a form.
     pub nesting: Nesting,
     /// How a refusal is recognised and told.
     pub failure: Failing,
-    /// Limits of the service as a whole; what a method leaves out is taken from here.
-    pub limits: Limits,
-    /// Its methods by name.
-    pub methods: BTreeMap<String, Method>,
+}
+
+impl Service {
+    /// Where it is as it is defined, in words.
+    #[must_use]
+    pub fn place(&self) -> &str {
+        match &self.kind {
+            Kind::Http(http) => &http.base_url,
+        }
+    }
 }
 
 /// One thing that can be asked of a service.
@@ -72,8 +96,8 @@ pub struct Method {
     pub arguments: Schema,
     /// What comes back; of a paged method, one item of it. Unknown where it is left out.
     pub result: Option<Schema>,
-    /// The request.
-    pub request: Request,
+    /// What a call does: of the same kind as the service.
+    pub action: Action,
     /// How the answer is read.
     pub answer: Answer,
     /// The part of a JSON answer that is the result; all of it where it is empty.
@@ -95,6 +119,13 @@ pub enum Access {
     Read,
     /// It may.
     Write,
+}
+
+/// What a call does.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Action {
+    /// It makes a request.
+    Http(Request),
 }
 
 /// How a call becomes an HTTP request.

@@ -12,7 +12,7 @@ use crate::body::{Bounds, Incoming};
 use crate::client::host;
 use crate::credentials::{Given, Means};
 use crate::definition::{Access, Answer as Output, Body, Method};
-use crate::plan::{MethodPlan, Plan};
+use crate::plan::{HttpMethod, HttpPlan, MethodPlan};
 use crate::refusal::{Refusal, is_used_up};
 use crate::request::Outgoing;
 use crate::retry::{delay, retry_after};
@@ -34,8 +34,10 @@ pub(crate) enum Received {
 
 /// One call's exchange with its upstream.
 pub(crate) struct Exchange<'a> {
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: &'a HttpPlan,
     pub(crate) method: &'a MethodPlan,
+    pub(crate) definition: &'a Method,
+    pub(crate) asked: &'a HttpMethod,
     pub(crate) tasks: &'a Tasks,
     pub(crate) deadline: Instant,
     /// Whether a repeat does no harm.
@@ -100,20 +102,19 @@ impl Exchange<'_> {
     }
 
     async fn receive(&self, response: reqwest::Response, given: &Given) -> Result<Received, Failure> {
-        let method = self.plan.method(self.method);
         let scrub = Scrub::of(&given.secrets);
         let headers = response.headers().clone();
         let status = response.status();
         let bounds = self.bounds(self.method.answer_bytes);
         let incoming = Incoming::new(response, self.plan.client.clone(), &scrub, bounds)?;
-        if method.answer == Output::Binary {
+        if self.definition.answer == Output::Binary {
             return Ok(Received::Flowing {
                 body: Box::new(incoming),
                 media_type: media_type(&headers),
             });
         }
         let mut body = incoming.whole().await?;
-        if method.answer == Output::Json {
+        if self.definition.answer == Output::Json {
             let json = Json::check(&body).map_err(|error| {
                 Failure::new(
                     Code::AnswerMalformed,
@@ -125,7 +126,7 @@ impl Exchange<'_> {
                     ),
                 )
             })?;
-            if says_no(method, &self.plan.service.failure, json) {
+            if says_no(&self.asked.request.body, &self.plan.api.failure, json) {
                 return Err(self.refusal(status, &headers).failure(&body));
             }
             body = withhold::from_json(body);
@@ -147,7 +148,7 @@ impl Exchange<'_> {
         let retry_after = retry_after(headers, jiff::Timestamp::now());
         Refusal {
             what: &self.method.what,
-            failing: &self.plan.service.failure,
+            failing: &self.plan.api.failure,
             status,
             retry_after,
             used_up: status == StatusCode::FORBIDDEN && (retry_after.is_some() || is_used_up(headers)),
@@ -172,7 +173,6 @@ impl Exchange<'_> {
         given: &Given,
         followed: usize,
     ) -> Result<Url, Failure> {
-        let method = self.plan.method(self.method);
         let (what, base) = (&self.method.what, &self.plan.base);
         let target = headers
             .get(LOCATION)
@@ -189,7 +189,7 @@ impl Exchange<'_> {
                 .path()
                 .strip_prefix(below)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        if is_inside && method.access == Access::Read && request.verb == http::Method::GET {
+        if is_inside && self.definition.access == Access::Read && request.verb == http::Method::GET {
             if followed < REDIRECTS {
                 return Ok(target);
             }
@@ -211,13 +211,13 @@ impl Exchange<'_> {
 }
 
 /// Whether an answer with a good status is a no all the same.
-fn says_no(method: &Method, failing: &crate::definition::Failing, json: Json<'_>) -> bool {
+fn says_no(body: &Body, failing: &crate::definition::Failing, json: Json<'_>) -> bool {
     let condition = failing
         .when
         .as_ref()
         .is_some_and(|condition| json.value_at(&condition.at.0).as_ref() == Some(&condition.equals));
     condition
-        || matches!(method.request.body, Body::GraphQl { .. })
+        || matches!(body, Body::GraphQl { .. })
             && json
                 .at("/errors")
                 .and_then(Json::list)

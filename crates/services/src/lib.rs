@@ -37,9 +37,9 @@ mod withhold;
 pub use answer::{Answer, Media};
 pub use client::{ClientError, Trust, TrustError};
 pub use definition::{
-    Access, Answer as Output, Argument, Auth, Body, Catalogue, ClientPlace, Condition, CursorPlace, Exchange, Failing,
-    Fixture, Grant, Limits, Method, Mistake, Nesting, Next, Pages, PathTemplate, Piece, Pointer, Recorded, Request,
-    Service, Template, Unfit,
+    Access, Action, Answer as Output, Argument, Auth, Body, Catalogue, ClientPlace, Condition, CursorPlace, Exchange,
+    Failing, Fixture, Grant, Http, Kind, Limits, Method, Mistake, Nesting, Next, Pages, PathTemplate, Piece, Pointer,
+    Recorded, Request, Service, Template, Unfit,
 };
 pub use failure::{Code, Failure};
 pub use graphql::{Operation, Unparsed};

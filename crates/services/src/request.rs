@@ -10,8 +10,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
 use url::Url;
 
-use crate::definition::{Body, CursorPlace, Next, Template, Unfit};
-use crate::plan::{MethodPlan, Plan};
+use crate::definition::{Body, CursorPlace, Next, Pages, Template, Unfit};
+use crate::plan::{HttpMethod, HttpPlan};
 
 pub(crate) use query::{encode, write};
 
@@ -28,28 +28,28 @@ pub(crate) struct Outgoing {
 impl Outgoing {
     /// Makes the request of a call. The arguments were checked against the method's schema.
     pub(crate) fn new(
-        plan: &Plan,
-        method: &MethodPlan,
+        plan: &HttpPlan,
+        method: &HttpMethod,
+        pages: Option<&Pages>,
         mut arguments: Map<String, Value>,
         idempotency_key: &str,
     ) -> Result<Self, Unfit> {
-        let definition = plan.method(method);
-        let cursor = match &definition.pages {
+        let cursor = match pages {
             Some(pages) => cursor(&mut arguments, &pages.next)?.map(|cursor| (&pages.cursor, cursor)),
             None => None,
         };
         let arguments = Value::Object(arguments);
-        let request = &definition.request;
+        let request = &method.request;
 
         let mut pairs = Vec::new();
         for (name, template) in &request.query {
             if let Some(value) = value::fill(template, &arguments)? {
-                query::flatten(name, &value, plan.service.nesting, &mut pairs)?;
+                query::flatten(name, &value, plan.api.nesting, &mut pairs)?;
             }
         }
         if let Some((CursorPlace::Query(name), cursor)) = &cursor {
             pairs.retain(|(present, _)| present != name);
-            query::flatten(name, cursor, plan.service.nesting, &mut pairs)?;
+            query::flatten(name, cursor, plan.api.nesting, &mut pairs)?;
         }
         let cursor = match cursor {
             Some((CursorPlace::Body(names), cursor)) => Some((&names[..], cursor)),
@@ -62,7 +62,7 @@ impl Outgoing {
         }
         let mut headers = plan.headers.clone();
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        headers.entry(ACCEPT).or_insert(method.accept());
+        headers.entry(ACCEPT).or_insert_with(|| method.accept.clone());
         let (content_type, body) = body(&request.body, &arguments, plan, cursor)?;
         if let Some(content_type) = content_type {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
@@ -110,7 +110,7 @@ fn cursor(arguments: &mut Map<String, Value>, next: &Next) -> Result<Option<Valu
 fn body(
     body: &Body,
     arguments: &Value,
-    plan: &Plan,
+    plan: &HttpPlan,
     cursor: Option<(&[String], Value)>,
 ) -> Result<(Option<&'static str>, Bytes), Unfit> {
     const JSON: Option<&str> = Some("application/json");
@@ -127,7 +127,7 @@ fn body(
             let fields = put(Some(object(fields, arguments)?), cursor).unwrap_or_default();
             let mut pairs = Vec::new();
             for (name, value) in fields.as_object().into_iter().flatten() {
-                query::flatten(name, value, plan.service.nesting, &mut pairs)?;
+                query::flatten(name, value, plan.api.nesting, &mut pairs)?;
             }
             Ok((Some("application/x-www-form-urlencoded"), write(&pairs).into()))
         }

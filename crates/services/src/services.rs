@@ -9,17 +9,18 @@ use domain::SessionId;
 use http::HeaderMap;
 use lifecycle::Tasks;
 use secret::Source;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use url::Url;
 
 use crate::client::{ClientError, host};
-use crate::definition::{Access, Answer as Output, Catalogue};
+use crate::definition::{Access, Answer as Output, Catalogue, Method};
 use crate::exchange::{Exchange, Received};
 use crate::gate::Place;
-use crate::plan::{MethodPlan, Plan, Problem, Shared, Unplanned};
+use crate::plan::{HttpPlan, MethodPlan, Plan, Problem, Shared, Unplanned, Upstream};
 use crate::request::Outgoing;
 use crate::select::Json;
 use crate::settings::ServiceSettings;
@@ -105,42 +106,46 @@ impl Services {
         let (plan, method) = self.find(call.service, call.method)?;
         let deadline = Instant::now() + method.timeout;
         let arguments = method.arguments.read(&method.what, call.arguments)?;
+        match &plan.upstream {
+            Upstream::Http(http) => self.ask(plan, http, method, arguments, &call, deadline).await,
+        }
+    }
+
+    /// Calls a method of an API over HTTP.
+    async fn ask(
+        &self,
+        plan: &Plan,
+        http: &HttpPlan,
+        method: &MethodPlan,
+        arguments: Map<String, Value>,
+        call: &Call<'_>,
+        deadline: Instant,
+    ) -> Result<Answer, Failure> {
         let cursor = arguments.get("cursor").and_then(Value::as_str).map(str::to_owned);
         let definition = plan.method(method);
-        let request = Outgoing::new(plan, method, arguments, &idempotency_key(&call)).map_err(|unfit| {
+        let asked = http.method(&definition.name);
+        let request = Outgoing::new(
+            http,
+            asked,
+            definition.pages.as_ref(),
+            arguments,
+            &idempotency_key(call),
+        )
+        .map_err(|unfit| {
             Failure::new(Code::InvalidArguments, format!("{}: {unfit}", method.what))
                 .remedy("call it with the arguments that its types say")
         })?;
-
-        let mut places = Vec::with_capacity(2);
-        let entering = async {
-            for gate in method.gate.iter().chain([&plan.gate]) {
-                places.push(gate.enter(call.session, &method.what).await?);
-            }
-            Ok::<(), Failure>(())
-        };
-        match tokio::time::timeout_at(deadline, entering).await {
-            Ok(entered) => entered?,
-            Err(_) => {
-                return Err(Failure::new(
-                    Code::Timeout,
-                    format!(
-                        "{}: other calls of the service took all the time there was",
-                        method.what
-                    ),
-                )
-                .remedy("make fewer calls at once"));
-            }
-        }
-
+        let places = enter(plan, method, call.session, deadline).await?;
         let exchange = Exchange {
-            plan,
+            plan: http,
             method,
+            definition,
+            asked,
             tasks: &self.tasks,
             deadline,
             may_repeat: definition.access == Access::Read
                 || definition.idempotent
-                || method.idempotency_header.is_some(),
+                || asked.idempotency_header.is_some(),
         };
         match exchange.run(request).await? {
             Received::Flowing { body, media_type } => {
@@ -148,7 +153,7 @@ impl Services {
                 Ok(Answer::flowing(media_type, body, held))
             }
             Received::Whole { body, headers } => {
-                let text = result(plan, method, &body, &headers, cursor.as_deref())?;
+                let text = result(definition, &method.what, &http.base, &body, &headers, cursor.as_deref())?;
                 Ok(Answer::json(text))
             }
         }
@@ -185,27 +190,48 @@ impl Services {
     }
 }
 
+/// The places that a call takes up, as soon as there are any.
+async fn enter(plan: &Plan, method: &MethodPlan, session: SessionId, deadline: Instant) -> Result<Vec<Place>, Failure> {
+    let entering = async {
+        let mut places = Vec::with_capacity(2);
+        for gate in method.gate.iter().chain([&plan.gate]) {
+            places.push(gate.enter(session, &method.what).await?);
+        }
+        Ok(places)
+    };
+    tokio::time::timeout_at(deadline, entering).await.unwrap_or_else(|_| {
+        Err(Failure::new(
+            Code::Timeout,
+            format!(
+                "{}: other calls of the service took all the time there was",
+                method.what
+            ),
+        )
+        .remedy("make fewer calls at once"))
+    })
+}
+
 /// The result in an answer, as a JSON text.
 fn result(
-    plan: &Plan,
-    method: &MethodPlan,
+    definition: &Method,
+    what: &str,
+    base: &Url,
     body: &Bytes,
     headers: &HeaderMap,
     cursor: Option<&str>,
 ) -> Result<Bytes, Failure> {
-    let definition = plan.method(method);
     if definition.answer == Output::Text {
         return Ok(Value::from(String::from_utf8_lossy(body)).to_string().into());
     }
     let malformed = |why: String| {
         Failure::new(
             Code::AnswerMalformed,
-            format!("{}: in the answer of {} {why}", method.what, host(&plan.base)),
+            format!("{what}: in the answer of {} {why}", host(base)),
         )
     };
     let json = Json::check(body).map_err(|error| malformed(error.to_string()))?;
     match &definition.pages {
-        Some(pages) => pages::page(pages, json, headers, &plan.base, cursor)
+        Some(pages) => pages::page(pages, json, headers, base, cursor)
             .map(Bytes::from)
             .ok_or_else(|| malformed(format!("there is no list at {:?}", pages.items.0))),
         None => json

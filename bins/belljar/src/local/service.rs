@@ -144,11 +144,11 @@ fn show(read: &Read, name: &str, json: bool) -> anyhow::Result<End> {
     if json {
         println!(
             "{}",
-            json!({ "name": service.name, "summary": service.summary, "base_url": service.base_url, "auth": ways, "types": types })
+            json!({ "name": service.name, "summary": service.summary, "base_url": service.place(), "auth": ways, "types": types })
         );
         return Ok(read.end());
     }
-    println!("// {}, at {}", service.folder.display(), harmless(&service.base_url));
+    println!("// {}, at {}", service.folder.display(), harmless(service.place()));
     for auth in &service.auth {
         println!(
             "// authenticates as {}, with {}",

@@ -2,6 +2,7 @@
 
 mod auth;
 mod fixtures;
+mod http;
 mod method;
 mod pages;
 mod schemas;

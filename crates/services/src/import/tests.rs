@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{ImportError, Imported, Options, import};
-use crate::definition::{Access, Auth, Body, CursorPlace, Next, Template};
+use crate::definition::{Access, Action, Auth, Body, CursorPlace, Next, Template};
 use crate::{Catalogue, Service};
 
 /// A description with everything that is awkward about descriptions.
@@ -89,7 +89,7 @@ fn a_description_becomes_a_service() {
     assert_eq!(imported.methods, ["listPets", "addPet", "thenCall"]);
     assert_eq!(imported.slots, ["client_id", "client_secret"]);
     let service = loaded(&imported);
-    assert_eq!(service.base_url, "https://eu.pets.example/v2");
+    assert_eq!(service.place(), "https://eu.pets.example/v2");
     assert_eq!(service.summary, "Pet shop: Pets for sale");
     assert_eq!(service.auth.len(), 2);
     assert_eq!(
@@ -110,10 +110,12 @@ fn a_description_becomes_a_service() {
     let arguments = list.arguments.value();
     assert_eq!(arguments["required"], serde_json::json!(["X-Shop"]));
     assert!(arguments["properties"].get("filterKind").is_some(), "{arguments}");
-    assert!(list.request.query.iter().any(|(name, _)| name == "filter[kind]"));
+    let Action::Http(request) = &list.action;
+    assert!(request.query.iter().any(|(name, _)| name == "filter[kind]"));
 
     let add = &service.methods["addPet"];
-    assert!(matches!(&add.request.body, Body::Json(Template::Rest(_))));
+    let Action::Http(request) = &add.action;
+    assert!(matches!(&request.body, Body::Json(Template::Rest(_))));
     let arguments = add.arguments.value();
     assert_eq!(arguments["required"], serde_json::json!(["name"]));
     assert!(

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::service::{header_name, outside_url};
+use super::http::{header_name, outside_url};
 use super::table::{Mistakes, Table};
 use crate::definition::source::{Source, below};
 use crate::definition::{Auth, ClientPlace, Grant};

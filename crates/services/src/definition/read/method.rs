@@ -4,30 +4,52 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::http::header_name;
 use super::schemas::Schemas;
-use super::service::{header_name, limits};
+use super::service::limits;
 use super::table::Table;
 use super::{pages, uses};
 use crate::definition::template::parse::{Malformed, path};
-use crate::definition::{Access, Answer, Body, Method, PathTemplate, Pointer, Request, Template};
+use crate::definition::{Access, Action, Answer, Body, Limits, Method, PathTemplate, Pointer, Request, Template};
 use crate::graphql;
 use crate::schema::Schema;
 
-/// Reads a method.
-pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schemas<'_>) -> Option<Method> {
-    let summary = table
-        .required("summary", "\"one line on what it does\"")
-        .map(str::to_owned);
+/// Reads a method of a service of this kind.
+pub(super) fn read(
+    table: Table<'_>,
+    kind: &'static str,
+    name: &str,
+    folder: &Path,
+    schemas: &Schemas<'_>,
+) -> Option<Method> {
+    match kind {
+        "http" => http(table, name, folder, schemas),
+        // The service was refused for it.
+        _ => None,
+    }
+}
+
+/// What methods of every kind have.
+pub(super) struct Common {
+    pub(super) summary: Option<String>,
+    pub(super) access: Option<Access>,
+    pub(super) arguments: Option<Schema>,
+    pub(super) result: Option<Schema>,
+    pub(super) limits: Limits,
+}
+
+pub(super) fn common(table: &Table<'_>, schemas: &Schemas<'_>) -> Common {
     if !table.has("access") {
         table.required("access", "\"read\" where it changes nothing, \"write\" otherwise");
     }
+    let summary = table
+        .required("summary", "\"one line on what it does\"")
+        .map(str::to_owned);
     let access = match table.word("access", &["read", "write"]) {
         Some("read") => Some(Access::Read),
         Some(_) => Some(Access::Write),
         None => None,
     };
-    let (verb, path) = target(&table);
-    let target = verb.clone().zip(path);
     let arguments = if table.has("arguments") {
         schemas.arguments(table.source, &table.pointer("arguments"))
     } else {
@@ -37,6 +59,25 @@ pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schema
         .has("result")
         .then(|| schemas.schema(table.source, &table.pointer("result")))
         .flatten();
+    Common {
+        summary,
+        access,
+        arguments,
+        result,
+        limits: table.table("limits").map(limits).unwrap_or_default(),
+    }
+}
+
+fn http(table: Table<'_>, name: &str, folder: &Path, schemas: &Schemas<'_>) -> Option<Method> {
+    let Common {
+        summary,
+        access,
+        arguments,
+        result,
+        limits,
+    } = common(&table, schemas);
+    let (verb, path) = target(&table);
+    let target = verb.clone().zip(path);
     let pages = table.table("pages").and_then(pages::read);
     let idempotent = idempotent(&table, access, verb.as_ref());
     let query = fields(&table, "query");
@@ -55,7 +96,6 @@ pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schema
     let idempotency_header = table
         .text("idempotency_header")
         .and_then(|name| header_name(&table, "idempotency_header", name));
-    let limits = table.table("limits").map(limits).unwrap_or_default();
     if answer != Answer::Json && (pages.is_some() || table.has("select")) {
         table.mistake(
             "answer",
@@ -91,7 +131,7 @@ pub(super) fn read(table: Table<'_>, name: &str, folder: &Path, schemas: &Schema
         idempotent,
         arguments,
         result,
-        request,
+        action: Action::Http(request),
         answer,
         select: select?,
         pages,
