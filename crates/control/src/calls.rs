@@ -10,7 +10,7 @@ use domain::{Event, RunId, ToolCallId};
 use futures::stream::{BoxStream, StreamExt};
 use link::server::ServiceAnswer;
 use policy::Decision;
-use protocol::{ServiceFailure, ServiceGrant, ServiceRequest};
+use protocol::{MethodGrant, ServiceFailure, ServiceGrant, ServiceRequest};
 use secret::Secret;
 use serde_json::json;
 use services::{Call, Catalogue, Failure, Media, PRELUDE, Services};
@@ -42,7 +42,9 @@ impl Callable {
     pub(crate) fn within(&self, allowed: impl Fn(&str, &str) -> bool) -> Vec<ServiceGrant> {
         let grant = |service: &Arc<services::Service>| {
             let shown = |method: &str| self.services.has(&service.name, method) && allowed(&service.name, method);
+            let tools = service.methods.values().filter(|method| shown(&method.name));
             Some(ServiceGrant {
+                tools: tools.map(tool).collect(),
                 types: format!("{PRELUDE}{}", service.types(shown)?),
                 name: service.name.clone(),
                 summary: service.summary.clone(),
@@ -50,6 +52,16 @@ impl Callable {
             })
         };
         self.catalogue.services().filter_map(grant).collect()
+    }
+}
+
+/// A method as programs are told of it that know tools and no TypeScript.
+fn tool(method: &services::Method) -> MethodGrant {
+    MethodGrant {
+        name: method.name.clone(),
+        summary: method.summary.clone(),
+        read_only: method.access == services::Access::Read,
+        arguments: method.arguments.value().clone(),
     }
 }
 

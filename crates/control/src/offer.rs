@@ -39,9 +39,12 @@ impl Offer {
 
     /// Whether what a model costs is held against a cap.
     pub(crate) fn is_capped(&self) -> bool {
-        let caps = self.caps;
-        caps.run.is_some() || caps.session.is_some() || caps.user.is_some() || caps.day.is_some()
+        is_capped(&self.caps)
     }
+}
+
+fn is_capped(caps: &Caps) -> bool {
+    caps.run.is_some() || caps.session.is_some() || caps.user.is_some() || caps.day.is_some()
 }
 
 fn lowered(caps: Caps, limits: &Limits) -> Caps {
@@ -73,10 +76,12 @@ impl Control {
             .iter()
             .filter(|skill| layers.skill(&skill.name).is_allowed())
             .collect();
-        let services = if layers.tool("exec").is_allowed() {
-            self.services_within(&layers)
+        let caps = lowered(config.caps, &limits);
+        // What calls services and models is code, and without it there is none.
+        let (services, models) = if layers.tool("exec").is_allowed() {
+            (self.services_within(&layers), self.models_within(&layers, &caps))
         } else {
-            Vec::new()
+            (Vec::new(), Vec::new())
         };
         Offer {
             system: config.system.clone().unwrap_or_else(|| {
@@ -88,13 +93,23 @@ impl Control {
             }),
             tools,
             limits: limits.of_run(config.limits),
-            caps: lowered(config.caps, &limits),
+            caps,
             grants: Grants {
                 services,
+                models,
                 skills: Some(skills.iter().map(|skill| skill.name.clone()).collect()),
             },
             layers,
         }
+    }
+
+    /// The models that programs in a sandbox may ask by themselves.
+    fn models_within(&self, layers: &Layers, caps: &Caps) -> Vec<String> {
+        let models = self.0.providers.names().into_iter().filter(|name| {
+            let priced = |model: &Arc<Model>| model.price.is_some() || !is_capped(caps);
+            layers.model(name).is_allowed() && self.0.providers.model(name).is_ok_and(priced)
+        });
+        models.map(str::to_owned).collect()
     }
 
     /// The services of which some method is allowed, as a sandbox and a model are told of them.

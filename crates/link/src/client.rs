@@ -19,7 +19,9 @@ use hyper::client::conn::http1;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use lifecycle::Tasks;
-use protocol::{NameRequest, Refusal, ServiceError, ServiceFailure, TurnReply, TurnRequest, VersionError};
+use protocol::{
+    BETA_HEADER, ModelRoute, NameRequest, Refusal, ServiceError, ServiceFailure, TurnReply, TurnRequest, VersionError,
+};
 use secret::Secret;
 use serde::Serialize;
 use tokio::net::UnixStream;
@@ -97,7 +99,7 @@ pub enum ClientError {
     /// The control plane said no.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// A service's method has no result.
+    /// A service's method has no result, or a model no answer for a program.
     #[error(transparent)]
     Failed(ServiceFailure),
     /// The answer is not what the protocol says.
@@ -116,7 +118,7 @@ pub enum ClientError {
     Version(#[from] VersionError),
 }
 
-/// The result of a service's method, as it comes.
+/// The result of a service's method, or what a model answers to a program, as it comes.
 #[derive(Debug)]
 pub struct ServiceResult {
     /// What the bytes are.
@@ -248,7 +250,17 @@ impl Client {
         let attempt = "call a service";
         let body = Full::new(request).map_err(|never| match never {}).boxed_unsync();
         let request = self.request(attempt, Method::POST, "/v1/services", body)?;
-        let response = timeout(SERVICE, self.send(attempt, request))
+        self.called(attempt, request, SERVICE).await
+    }
+
+    /// Sends a request whose answer is bytes, or a `ServiceError`.
+    async fn called(
+        &self,
+        attempt: &'static str,
+        request: Request<Body>,
+        limit: Duration,
+    ) -> Result<ServiceResult, ClientError> {
+        let response = timeout(limit, self.send(attempt, request))
             .await
             .unwrap_or(Err(ClientError::Silent { attempt }))?;
         let status = response.status();
@@ -266,6 +278,27 @@ impl Client {
             length: headers.get(CONTENT_LENGTH).cloned(),
             body: Fetched::new(attempt, response.into_body()),
         })
+    }
+
+    /// Hands on what a program asks of a model, as it comes. `betas` is what it asked for beyond the standard.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Failed` where there is no answer.
+    pub async fn model(
+        &self,
+        route: ModelRoute,
+        betas: impl IntoIterator<Item = HeaderValue>,
+        body: BoxStream<'static, std::io::Result<Bytes>>,
+    ) -> Result<ServiceResult, ClientError> {
+        use futures::TryStreamExt;
+        let attempt = "ask a model";
+        let body = BodyExt::boxed_unsync(StreamBody::new(body.map_ok(Frame::data)));
+        let path = format!("/v1/models/{}", route.path());
+        let mut request = self.request(attempt, Method::POST, &path, body)?;
+        for beta in betas {
+            request.headers_mut().append(BETA_HEADER, beta);
+        }
+        self.called(attempt, request, TURN).await
     }
 
     /// Opens a connection to a name, or to an address that somebody wrote.

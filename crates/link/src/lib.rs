@@ -9,6 +9,7 @@
 //! | `POST /v1/turns` | `TurnRequest` | `TurnReply` |
 //! | `POST /v1/names` | `NameRequest` | 204 |
 //! | `POST /v1/services` | `ServiceRequest` | the bytes of a result, or a `ServiceError` |
+//! | `POST /v1/models/ROUTE` | what a program asks of a model | what it answers, or a `ServiceError` |
 //! | `CONNECT host:port` | | the connection |
 //! | `GET /v1/files/N` | | bytes to be written to a file |
 //! | `PUT /v1/files/N` | bytes of a file that was asked for | 204 |

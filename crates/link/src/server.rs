@@ -12,7 +12,7 @@ use bytes::Bytes;
 use domain::SandboxId;
 use futures::stream::BoxStream;
 use lifecycle::Tasks;
-use protocol::{Refusal, ServiceFailure, ServiceRequest, ToControl, TurnReply, TurnRequest};
+use protocol::{ModelRequest, Refusal, ServiceFailure, ServiceRequest, ToControl, TurnReply, TurnRequest};
 use secret::Secret;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -60,12 +60,24 @@ pub trait LinkHandler: Send + Sync + 'static {
         Err(ServiceFailure::new(404, "unknown_service", words))
     }
 
+    /// A call of a model that a program inside made by itself. The body of the answer is read as fast as the program reads
+    /// it; dropping it means that nobody wants the rest.
+    async fn model(
+        &self,
+        sandbox: SandboxId,
+        token: &Secret,
+        request: ModelRequest,
+    ) -> Result<ServiceAnswer, ServiceFailure> {
+        let _ = (sandbox, token, request);
+        Err(ServiceFailure::new(404, "not_found", "programs may ask no model here"))
+    }
+
     /// What the runtime said of itself: progress, the end of a loop, replaced hands. Answers that a call of [`Linked`]
     /// waits for do not come here. The next line is read when this returns: it must not wait for an answer of the same link.
     async fn event(&self, sandbox: SandboxId, event: ToControl);
 }
 
-/// The result of a service's method, as its bytes come.
+/// The result of a service's method, or what a model answered to a program, as its bytes come.
 pub struct ServiceAnswer {
     /// What the bytes are: `application/json`, mostly.
     pub media_type: String,

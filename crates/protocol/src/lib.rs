@@ -4,18 +4,23 @@
 //! control stream: a [`Hello`] from each side, then one JSON value a line, [`ToRuntime`] one way and [`ToControl`] the
 //! other. `POST /v1/turns` is a [`TurnRequest`], answered by a [`TurnReply`] or a [`Refusal`]. `CONNECT name:port` is a
 //! connection that somebody inside opened; `POST /v1/names` a [`NameRequest`]; `POST /v1/services` a [`ServiceRequest`],
-//! answered by the bytes of a result or by a [`ServiceError`]. `GET` and `PUT /v1/files/N` carry
+//! answered by the bytes of a result or by a [`ServiceError`]; `POST /v1/models/ROUTE` a request in the language of its
+//! [`ModelRoute`], answered so or by a [`ServiceError`]. `GET` and `PUT /v1/files/N` carry
 //! the bytes of a file that the control plane asked for on the control stream.
 
 mod control;
 mod hands;
+mod model;
 mod service;
 mod turn;
 mod version;
 
 pub use control::{FileEntry, FileKind, Start, ToControl, ToRuntime, Transfer};
 pub use hands::{FileRequest, FromHands, ToHands};
-pub use service::{Grants, SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure, ServiceGrant, ServiceRequest};
+pub use model::{BETA_HEADER, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute};
+pub use service::{
+    Grants, MethodGrant, SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure, ServiceGrant, ServiceRequest,
+};
 pub use turn::{Denial, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 pub use version::{Hello, PROTOCOL, VersionError};
 

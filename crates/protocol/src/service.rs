@@ -19,6 +19,9 @@ pub struct Grants {
     /// Services with a method that is allowed; none where the scope has no `exec`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceGrant>,
+    /// Models that the user's programs may ask by themselves, by name; none where the scope has no `exec`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// Skills that may be loaded; all where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<BTreeSet<String>>,
@@ -35,6 +38,22 @@ pub struct ServiceGrant {
     pub methods: Vec<String>,
     /// Their TypeScript declarations.
     pub types: String,
+    /// The same methods as programs are told of them that know tools and no TypeScript.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<MethodGrant>,
+}
+
+/// A method as a tool.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MethodGrant {
+    /// Its name.
+    pub name: String,
+    /// What it does, in one line.
+    pub summary: String,
+    /// It changes nothing.
+    pub read_only: bool,
+    /// The JSON Schema of its arguments: an object.
+    pub arguments: Value,
 }
 
 /// The longest [`ServiceRequest`], as JSON.

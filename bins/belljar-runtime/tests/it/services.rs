@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use protocol::{Grants, ServiceGrant, Start, ToControl};
+use protocol::{Grants, MethodGrant, ServiceGrant, Start, ToControl};
 use serde_json::{Value, json};
 
 use crate::handler::{TOGETHER, reply};
@@ -16,8 +16,18 @@ fn grants() -> Grants {
             summary: "Customers and what was said to them.".to_owned(),
             methods: methods.map(str::to_owned).to_vec(),
             types: "declare namespace services.crm { function echo(args: {}): Promise<unknown>; }".to_owned(),
+            tools: methods.map(tool).to_vec(),
         }],
-        skills: None,
+        ..Grants::default()
+    }
+}
+
+fn tool(name: &str) -> MethodGrant {
+    MethodGrant {
+        name: name.to_owned(),
+        summary: format!("Does {name}."),
+        read_only: true,
+        arguments: json!({ "type": "object" }),
     }
 }
 

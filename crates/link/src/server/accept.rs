@@ -32,6 +32,9 @@ const TURNS: usize = 2;
 /// Calls of services that one sandbox may have under way at once; further ones wait.
 const SERVICES: usize = 32;
 
+/// Calls of models that programs of one sandbox may have under way at once; further ones wait.
+const MODELS: usize = 16;
+
 /// What the tasks of one link share.
 pub(super) struct Link {
     pub(super) sandbox: SandboxId,
@@ -40,6 +43,7 @@ pub(super) struct Link {
     pub(super) tasks: Tasks,
     pub(super) turns: Semaphore,
     pub(super) services: Arc<Semaphore>,
+    pub(super) models: Arc<Semaphore>,
     pub(super) pace: Pace,
 }
 
@@ -59,6 +63,7 @@ pub(super) fn serve(
         tasks: tasks.clone(),
         turns: Semaphore::new(TURNS),
         services: Arc::new(Semaphore::new(SERVICES)),
+        models: Arc::new(Semaphore::new(MODELS)),
         pace: Pace::default(),
     });
     Ok(Linked {

@@ -14,12 +14,13 @@ use hyper::body::{Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use protocol::{
-    NameRequest, Refusal, RefusalCode, SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure, ServiceRequest, TurnRequest,
+    BETA_HEADER, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute, NameRequest, Refusal, RefusalCode,
+    SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure, ServiceRequest, TurnRequest,
 };
 use secret::Secret;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::timeout;
 use tracing::debug;
 
@@ -31,6 +32,9 @@ use crate::lines;
 /// What a turn may bring: the results of its calls, pictures included.
 const TURN_BYTES: usize = 32 << 20;
 const NAME_BYTES: usize = 1 << 10;
+
+/// Where the routes of models are.
+const MODELS: &str = "/v1/models/";
 
 /// How long the body of a request may take.
 const BODY_TIME: Duration = Duration::from_secs(60);
@@ -113,6 +117,12 @@ async fn route(
             Ok(empty(StatusCode::NO_CONTENT))
         }
         ("POST", "/v1/services") => Ok(service(request, link).await.unwrap_or_else(|failure| fail(&failure))),
+        ("POST", path) if path.starts_with(MODELS) => {
+            let route = ModelRoute::of(&path[MODELS.len()..]).ok_or_else(|| invalid("no model has such a route"))?;
+            Ok(model(route, request, link)
+                .await
+                .unwrap_or_else(|failure| fail(&failure)))
+        }
         (method @ ("GET" | "PUT"), path) if path.starts_with("/v1/files/") => {
             token(&request)?;
             let number = path["/v1/files/".len()..]
@@ -172,11 +182,49 @@ async fn service(request: Request<Incoming>, link: &Arc<Link>) -> Result<Respons
     let place = Arc::clone(&link.services).acquire_owned().await;
     let place = place.map_err(|_| unavailable())?;
     let asked: ServiceRequest = read(request, SERVICE_REQUEST_BYTES).await?;
+    let answer = link.handler.service(link.sandbox, &token, asked).await?;
+    Ok(streamed(answer, place))
+}
+
+/// A model's answer to a program, streamed.
+async fn model(
+    route: ModelRoute,
+    request: Request<Incoming>,
+    link: &Arc<Link>,
+) -> Result<Response<Body>, ServiceFailure> {
+    let token = token(&request)?;
+    let place = Arc::clone(&link.models).acquire_owned().await;
+    let place = place.map_err(|_| unavailable())?;
+    let betas = request.headers().get_all(BETA_HEADER).iter();
+    let betas = betas
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','));
+    let betas = betas.map(|beta| beta.trim().to_owned()).collect();
+    let body = timeout(
+        BODY_TIME,
+        Limited::new(request.into_body(), MODEL_REQUEST_BYTES).collect(),
+    )
+    .await
+    .map_err(|_| ServiceFailure::new(408, "timeout", "the request took too long to be sent"))?
+    .map_err(|_| {
+        let words = format!("the request is longer than {MODEL_REQUEST_BYTES} bytes, or was cut");
+        ServiceFailure::new(413, "request_too_large", words)
+    })?;
+    let asked = ModelRequest {
+        route,
+        betas,
+        body: body.to_bytes(),
+    };
+    let answer = link.handler.model(link.sandbox, &token, asked).await?;
+    Ok(streamed(answer, place))
+}
+
+fn streamed(answer: ServiceAnswer, place: OwnedSemaphorePermit) -> Response<Body> {
     let ServiceAnswer {
         media_type,
         length,
         body,
-    } = link.handler.service(link.sandbox, &token, asked).await?;
+    } = answer;
     // The place is free again when the last byte is out, or nobody wants it any more.
     let body = body.map(move |piece| {
         let _held = &place;
@@ -189,7 +237,7 @@ async fn service(request: Request<Incoming>, link: &Arc<Link>) -> Result<Respons
     if let Some(length) = length {
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
-    Ok(response)
+    response
 }
 
 fn fail(failure: &ServiceFailure) -> Response<Body> {
