@@ -90,28 +90,22 @@ impl Span {
 
     fn written(&self, micros: u64) -> (AuditEntry, Event) {
         let decision = &self.decision;
-        let entry = AuditEntry {
-            action: if decision.is_allowed() {
-                "service.called".to_owned()
-            } else {
-                "service.denied".to_owned()
-            },
-            subject: format!("session:{}", self.live.session),
-            detail: json!({
-                "owner": self.live.owner,
-                "run": self.run,
-                "call": self.call,
-                "service": self.service,
-                "method": self.method,
-                "decision": decision.outcome,
-                "layer": decision.layer,
-                "rule": decision.rule,
-                "status": self.status,
-                "code": self.code,
-                "bytes": self.bytes,
-                "micros": micros,
-            }),
+        let action = if decision.is_allowed() {
+            "service.called"
+        } else {
+            "service.denied"
         };
+        let detail = json!({
+            "call": self.call,
+            "method": self.method,
+            "status": self.status,
+            "code": self.code,
+        });
+        let mut entry = AuditEntry::about(action, self.live.session, detail)
+            .of(self.live.session, self.run)
+            .decided(decision.outcome.as_str(), &decision.layer, &decision.rule)
+            .carried(self.bytes, Duration::from_micros(micros));
+        entry.facts.service = Some(self.service.clone());
         let event = Event::ServiceCalled {
             run: self.run,
             call: self.call.clone(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use causes::with_causes;
-use domain::{Event, SessionId};
+use domain::{Event, RunId, SessionId};
 use egress::{Admitted, Broker, BrokerError, Decide, Denied, Outcome, Record};
 use lifecycle::Tasks;
 use link::server::{Carrier, Connection};
@@ -125,16 +125,12 @@ impl Control {
     /// Where there is no broker, nothing leaves.
     async fn no_way(&self, live: &Live, target: Target) -> Refusal {
         if self.0.attempts.is_news(live.session, &target) {
-            let entry = AuditEntry {
-                action: "egress.denied".to_owned(),
-                subject: format!("session:{}", live.session),
-                detail: json!({
-                    "host": target.host,
-                    "port": target.port,
-                    "protocol": target.protocol,
-                    "rule": "no_egress",
-                }),
-            };
+            let detail = json!({ "port": target.port, "protocol": target.protocol });
+            let run = live.active().map(|active| active.run);
+            let mut entry = AuditEntry::about("egress.denied", live.session, detail)
+                .of(live.session, run)
+                .decided("deny", "", "no_egress");
+            entry.facts.host = Some(target.host.clone());
             self.write_down(live.session, vec![entry], vec![target.event()]).await;
         }
         if !self.0.attempts.is_prompt(live.session) {
@@ -164,7 +160,8 @@ impl Control {
                         protocol: target.protocol.to_owned(),
                     });
                 }
-                entries.push(entry(&record));
+                let active = self.0.lives.find(record.session).and_then(|live| live.active());
+                entries.push(entry(&record, active.map(|active| active.run)));
             }
             for (session, (entries, events)) in sessions {
                 self.write_down(session, entries, events).await;
@@ -191,10 +188,10 @@ impl Control {
     }
 }
 
-fn entry(record: &Record) -> AuditEntry {
-    let (action, code) = match &record.outcome {
-        Outcome::Allowed => ("egress.allowed", None),
-        Outcome::Denied(denied) => ("egress.denied", Some(denied.code.as_str())),
+fn entry(record: &Record, run: Option<RunId>) -> AuditEntry {
+    let (action, decision, code) = match &record.outcome {
+        Outcome::Allowed => ("egress.allowed", "allow", None),
+        Outcome::Denied(denied) => ("egress.denied", "deny", Some(denied.code.as_str())),
     };
     let request = record.request.as_ref().map(|request| {
         json!({
@@ -204,19 +201,18 @@ fn entry(record: &Record) -> AuditEntry {
             "injected": request.injected,
         })
     });
-    AuditEntry {
-        action: action.to_owned(),
-        subject: format!("session:{}", record.session),
-        detail: json!({
-            "host": record.host,
-            "port": record.port,
-            "protocol": record.protocol,
-            "rule": record.rule,
-            "code": code,
-            "request": request,
-            "sent": record.sent,
-            "received": record.received,
-            "milliseconds": u64::try_from(record.took.as_millis()).unwrap_or(u64::MAX),
-        }),
-    }
+    let detail = json!({
+        "port": record.port,
+        "protocol": record.protocol,
+        "code": code,
+        "request": request,
+        "sent": record.sent,
+        "received": record.received,
+    });
+    let mut entry = AuditEntry::about(action, record.session, detail)
+        .of(record.session, run)
+        .decided(decision, "", record.rule.as_deref().unwrap_or_default())
+        .carried(record.sent.saturating_add(record.received), record.took);
+    entry.facts.host = Some(record.host.clone());
+    entry
 }

@@ -1,13 +1,21 @@
 //! The audit log: who did what, in a chain of hashes, written in the transaction of what it tells.
 
-use domain::Timestamp;
+mod read;
+mod verify;
+
+use std::time::Duration;
+
+use domain::{Money, RunId, SessionId, Timestamp, UserId};
 use serde_json::Value;
+
+pub use read::{AuditFilter, AuditFrom, AuditPage};
+pub use verify::{AuditBreak, AuditVerdict, verify_audit_of};
 
 use crate::batch::binds;
 use crate::row::Row;
 use crate::stored;
 use crate::writer::Work;
-use crate::{Asker, Hash, Store, StoreError, chain};
+use crate::{Asker, Hash, Store, StoreError, chain, head};
 
 /// Something worth knowing later.
 #[derive(Clone, PartialEq, Debug)]
@@ -16,8 +24,37 @@ pub struct AuditEntry {
     pub action: String,
     /// To what: `user:…`, `session:…`, `token:…`.
     pub subject: String,
+    /// What can be asked for.
+    pub facts: AuditFacts,
     /// More; never a secret.
     pub detail: Value,
+}
+
+/// What every entry says in the same words, as far as it applies. Entries are found by it.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct AuditFacts {
+    /// The user who did it, or whose session did. Filled in by the store where it is left out and somebody is known.
+    pub user: Option<UserId>,
+    /// The session that it belongs to. Filled in by the store where a session asks.
+    pub session: Option<SessionId>,
+    /// The run that it belongs to.
+    pub run: Option<RunId>,
+    /// The service that was called.
+    pub service: Option<String>,
+    /// The host that was to be reached.
+    pub host: Option<String>,
+    /// What was decided: `allow`, `ask` or `deny`.
+    pub decision: Option<String>,
+    /// The layer that decided.
+    pub layer: Option<String>,
+    /// The rule by which.
+    pub rule: Option<String>,
+    /// Bytes that were carried, both ways.
+    pub bytes: Option<u64>,
+    /// How long it took, in microseconds.
+    pub micros: Option<u64>,
+    /// What it cost.
+    pub cost: Option<Money>,
 }
 
 /// An entry as it is stored.
@@ -25,7 +62,7 @@ pub struct AuditEntry {
 pub struct AuditRecord {
     /// Its place, from 1 without a gap.
     pub number: i64,
-    /// When.
+    /// When; never before the entry before it.
     pub at: Timestamp,
     /// Who: `system`, `user:…`, `session:…`.
     pub actor: String,
@@ -35,15 +72,50 @@ pub struct AuditRecord {
     pub hash: Hash,
 }
 
-/// What verifying the log found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AuditVerdict {
-    /// How many entries there are.
-    pub entries: i64,
-    /// The last link: who notes it elsewhere can tell later that nothing was cut off.
-    pub head: Hash,
-    /// The first entry that does not follow from the one before; none: all is well.
-    pub broken_at: Option<i64>,
+impl AuditEntry {
+    /// An entry about one thing.
+    #[must_use]
+    pub fn new(action: impl Into<String>, subject: impl Into<String>, detail: Value) -> Self {
+        Self {
+            action: action.into(),
+            subject: subject.into(),
+            facts: AuditFacts::default(),
+            detail,
+        }
+    }
+
+    /// An entry about a session.
+    #[must_use]
+    pub fn about(action: impl Into<String>, session: SessionId, detail: Value) -> Self {
+        let entry = Self::new(action, format!("session:{session}"), detail);
+        entry.of(session, None)
+    }
+
+    /// It belongs to this session, and this run of it.
+    #[must_use]
+    pub fn of(mut self, session: SessionId, run: Option<RunId>) -> Self {
+        self.facts.session = Some(session);
+        self.facts.run = run;
+        self
+    }
+
+    /// It was decided: `allow`, `ask` or `deny`, by this layer and rule. What is empty is left out.
+    #[must_use]
+    pub fn decided(mut self, decision: &str, layer: &str, rule: &str) -> Self {
+        let known = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        self.facts.decision = known(decision);
+        self.facts.layer = known(layer);
+        self.facts.rule = known(rule);
+        self
+    }
+
+    /// So many bytes were carried, in this time.
+    #[must_use]
+    pub fn carried(mut self, bytes: u64, took: Duration) -> Self {
+        self.facts.bytes = Some(bytes);
+        self.facts.micros = Some(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+        self
+    }
 }
 
 impl Store {
@@ -52,133 +124,175 @@ impl Store {
     /// # Errors
     /// Writing failed.
     pub async fn audit(&self, asker: Asker, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
-        self.write("write the audit log", move |work| append(work, asker, &entries))
+        self.write("write the audit log", move |work| append(work, asker, entries))
             .await
     }
+}
 
-    /// Entries after `after` (0: from the first), at most `limit`; where `newest` says so, the newest ones before `after` (0: the very newest), newest first.
-    ///
-    /// # Errors
-    /// The one who asks is no admin.
-    pub async fn audit_page(
-        &self,
-        asker: Asker,
-        after: i64,
-        newest: bool,
-        limit: u32,
-    ) -> Result<Vec<AuditRecord>, StoreError> {
-        asker.must_be_admin("read the audit log")?;
-        let sql = if newest {
-            "SELECT * FROM audit WHERE $1 = 0 OR number < $1 ORDER BY number DESC LIMIT $2"
-        } else {
-            "SELECT * FROM audit WHERE number > $1 ORDER BY number LIMIT $2"
+/// The largest number that the database holds, for what is counted without a sign.
+fn held(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl AuditFacts {
+    fn of(row: &Row) -> Result<Self, StoreError> {
+        let count = |name: &str| -> Result<Option<u64>, StoreError> {
+            let count = row.integer_or_none(name)?;
+            count
+                .map(|count| u64::try_from(count).map_err(|source| stored::corrupt("audit entry", source)))
+                .transpose()
         };
-        let limit = i64::from(limit.min(Self::LONGEST_PAGE));
-        let rows = self.read("read the audit log", sql, binds![after, limit]).await?;
-        rows.iter().map(record).collect()
+        Ok(Self {
+            user: row.id_or_none("owner")?,
+            session: row.id_or_none("session_id")?,
+            run: row.id_or_none("run_id")?,
+            service: row.text_or_none("service")?,
+            host: row.text_or_none("host")?,
+            decision: row.text_or_none("decision")?,
+            layer: row.text_or_none("layer")?,
+            rule: row.text_or_none("rule")?,
+            bytes: count("bytes")?,
+            micros: count("micros")?,
+            cost: row.integer_or_none("cost")?.map(Money),
+        })
     }
 
-    /// Reads the whole log and follows its chain.
-    ///
-    /// # Errors
-    /// The one who asks is no admin.
-    pub async fn verify_audit(&self, asker: Asker) -> Result<AuditVerdict, StoreError> {
-        let mut verdict = AuditVerdict {
-            entries: 0,
-            head: Hash::default(),
-            broken_at: None,
-        };
-        loop {
-            let page = self
-                .audit_page(asker, verdict.entries, false, Self::LONGEST_PAGE)
-                .await?;
-            if page.is_empty() {
-                return Ok(verdict);
-            }
-            for record in page {
-                let follows = record.number == verdict.entries + 1 && record.hash == link(verdict.head, &record);
-                if !follows && verdict.broken_at.is_none() {
-                    verdict.broken_at = Some(record.number);
-                }
-                verdict.entries = record.number;
-                verdict.head = record.hash;
-            }
+    /// As the chain counts them: in their order, what is left out as nothing. None where all is left out, as in entries from
+    /// before there were any.
+    fn sealed(&self) -> Option<String> {
+        if *self == Self::default() {
+            return None;
         }
+        let id = |id: Option<String>| id.map_or(Value::Null, Value::from);
+        let text = |text: &Option<String>| text.as_deref().map_or(Value::Null, Value::from);
+        let number = |number: Option<i64>| number.map_or(Value::Null, Value::from);
+        let parts = [
+            id(self.user.map(|user| user.to_string())),
+            id(self.session.map(|session| session.to_string())),
+            id(self.run.map(|run| run.to_string())),
+            text(&self.service),
+            text(&self.host),
+            text(&self.decision),
+            text(&self.layer),
+            text(&self.rule),
+            number(self.bytes.map(held)),
+            number(self.micros.map(held)),
+            number(self.cost.map(|cost| cost.0)),
+        ];
+        Some(Value::from(parts.to_vec()).to_string())
+    }
+
+    /// Says whose it is, where it does not say so itself and the store knows.
+    fn complete(&mut self, work: &mut Work, asker: Asker) -> Result<(), StoreError> {
+        if let Asker::Session(session) = asker {
+            self.session = self.session.or(Some(session));
+        }
+        match (asker, self.session) {
+            _ if self.user.is_some() => {}
+            (Asker::User { id, .. }, _) => self.user = Some(id),
+            (_, Some(session)) => self.user = head::owner(work, session)?,
+            (Asker::System | Asker::Session(_), None) => {}
+        }
+        Ok(())
     }
 }
 
-fn record(row: &Row) -> Result<AuditRecord, StoreError> {
-    Ok(AuditRecord {
-        number: row.integer("number")?,
-        at: row.time("at")?,
-        actor: row.text("actor")?,
-        entry: AuditEntry {
-            action: row.text("action")?,
-            subject: row.text("subject")?,
-            detail: stored::read("audit entry", row.text("detail")?.as_bytes())?,
-        },
-        hash: row.hash("hash")?,
-    })
-}
+impl AuditRecord {
+    fn of(row: &Row) -> Result<Self, StoreError> {
+        Ok(Self {
+            number: row.integer("number")?,
+            at: row.time("at")?,
+            actor: row.text("actor")?,
+            entry: AuditEntry {
+                action: row.text("action")?,
+                subject: row.text("subject")?,
+                facts: AuditFacts::of(row)?,
+                detail: stored::read("audit entry", row.bytes("detail")?)?,
+            },
+            hash: row.hash("hash")?,
+        })
+    }
 
-fn link(before: Hash, record: &AuditRecord) -> Hash {
-    let detail = record.entry.detail.to_string();
-    chain::link(
-        before,
-        record.number,
-        &[
-            &record.at.0.to_be_bytes(),
-            record.actor.as_bytes(),
-            record.entry.action.as_bytes(),
-            record.entry.subject.as_bytes(),
+    /// The link that this entry makes after another.
+    fn link(&self, before: Hash) -> Hash {
+        let (at, detail, facts) = (
+            self.at.0.to_be_bytes(),
+            self.entry.detail.to_string(),
+            self.entry.facts.sealed(),
+        );
+        let mut parts = vec![
+            at.as_slice(),
+            self.actor.as_bytes(),
+            self.entry.action.as_bytes(),
+            self.entry.subject.as_bytes(),
             detail.as_bytes(),
-        ],
-    )
+        ];
+        parts.extend(facts.as_ref().map(String::as_bytes));
+        chain::link(before, self.number, &parts)
+    }
 }
 
 /// Adds entries in the transaction of what they tell; once in a job.
-pub(crate) fn append(work: &mut Work, asker: Asker, entries: &[AuditEntry]) -> Result<(), StoreError> {
+pub(crate) fn append(work: &mut Work, asker: Asker, entries: impl AsRef<[AuditEntry]>) -> Result<(), StoreError> {
     let last = work.one(
-        "SELECT number, hash FROM audit ORDER BY number DESC LIMIT 1",
+        "SELECT number, at, hash FROM audit ORDER BY number DESC LIMIT 1",
         Vec::new(),
     )?;
-    let (mut number, mut hash) = match last {
-        None => (0, Hash::default()),
-        Some(row) => (row.integer("number")?, row.hash("hash")?),
+    let (mut number, last_at, mut hash) = match last {
+        None => (0, work.now, Hash::default()),
+        Some(row) => (row.integer("number")?, row.time("at")?, row.hash("hash")?),
     };
-    for entry in entries {
+    // A clock that is set back does not bring the log out of its order: moments are looked for in it.
+    let at = work.now.max(last_at);
+    for entry in entries.as_ref() {
         number += 1;
-        let record = AuditRecord {
+        let mut entry = entry.clone();
+        entry.facts.complete(work, asker)?;
+        let mut record = AuditRecord {
             number,
-            at: work.now,
+            at,
             actor: asker.word(),
-            entry: entry.clone(),
+            entry,
             hash,
         };
-        hash = link(hash, &record);
-        let detail = String::from_utf8(stored::write("audit entry", &entry.detail)?)
-            .map_err(|source| stored::corrupt("audit entry", source))?;
-        work.batch.add(
-            "INSERT INTO audit (number, at, actor, action, subject, detail, hash) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-            binds![
-                number,
-                work.now,
-                record.actor,
-                entry.action.as_str(),
-                entry.subject.as_str(),
-                detail,
-                hash
-            ],
-        );
+        hash = record.link(hash);
+        record.hash = hash;
+        insert(work, record)?;
     }
+    work.audited = work.audited.max(number);
     Ok(())
 }
 
-/// An entry about one thing.
-pub(crate) fn entry(action: &str, subject: String, detail: Value) -> AuditEntry {
-    AuditEntry {
-        action: action.to_owned(),
-        subject,
-        detail,
-    }
+fn insert(work: &mut Work, record: AuditRecord) -> Result<(), StoreError> {
+    let detail = String::from_utf8(stored::write("audit entry", &record.entry.detail)?)
+        .map_err(|source| stored::corrupt("audit entry", source))?;
+    let AuditEntry {
+        action, subject, facts, ..
+    } = record.entry;
+    work.batch.add(
+        "INSERT INTO audit (number, at, actor, action, subject, detail, hash, owner, session_id, run_id, service, host, \
+         decision, layer, rule, bytes, micros, cost) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+        binds![
+            record.number,
+            record.at,
+            record.actor,
+            action,
+            subject,
+            detail,
+            record.hash,
+            facts.user,
+            facts.session,
+            facts.run,
+            facts.service,
+            facts.host,
+            facts.decision,
+            facts.layer,
+            facts.rule,
+            facts.bytes.map(held),
+            facts.micros.map(held),
+            facts.cost.map(|cost| cost.0)
+        ],
+    );
+    Ok(())
 }

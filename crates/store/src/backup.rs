@@ -28,11 +28,8 @@ impl Store {
             copy_to(&connection, &copy)
         })
         .await?;
-        let entry = AuditEntry {
-            action: "store.backed_up".to_owned(),
-            subject: "store".to_owned(),
-            detail: json!({ "file": file.display().to_string() }),
-        };
+        let detail = json!({ "file": file.display().to_string() });
+        let entry = AuditEntry::new("store.backed_up", "store", detail);
         self.write(ATTEMPT, move |work| audit::append(work, asker, &[entry]))
             .await
     }

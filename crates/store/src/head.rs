@@ -303,6 +303,12 @@ pub(crate) fn composed(author: Author, role: Role, blocks: Vec<Block>, now: doma
     }
 }
 
+/// Whose a session is; none where it does not exist.
+pub(crate) fn owner(work: &mut Work, session: SessionId) -> Result<Option<UserId>, StoreError> {
+    let row = work.one("SELECT owner FROM sessions WHERE id = $1", binds![session])?;
+    row.map(|row| row.id("owner")).transpose()
+}
+
 pub(crate) fn not_found(session: SessionId) -> StoreError {
     StoreError::NotFound {
         kind: "session",

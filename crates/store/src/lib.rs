@@ -49,7 +49,9 @@ mod users;
 mod writer;
 
 pub use asker::Asker;
-pub use audit::{AuditEntry, AuditRecord, AuditVerdict};
+pub use audit::{
+    AuditBreak, AuditEntry, AuditFacts, AuditFilter, AuditFrom, AuditPage, AuditRecord, AuditVerdict, verify_audit_of,
+};
 pub use caps::{Cap, Caps, OverCap, Spend};
 pub use error::StoreError;
 pub use events::{OpenMessage, Tail};

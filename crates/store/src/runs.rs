@@ -425,13 +425,11 @@ impl Store {
     pub async fn cancel_run(&self, asker: Asker, run: RunId, reason: &str) -> Result<Ended, StoreError> {
         let reason = reason.to_owned();
         self.write("cancel a run", move |work| {
+            let (found, _, _) = read(work, asker, run)?;
             let ended = closing::end(work, asker, run, None, End::cancelled(reason.as_str()))?;
             if ended.now {
-                let entry = AuditEntry {
-                    action: "run.cancelled".to_owned(),
-                    subject: format!("run:{run}"),
-                    detail: json!({ "reason": reason }),
-                };
+                let detail = json!({ "reason": reason });
+                let entry = AuditEntry::new("run.cancelled", format!("run:{run}"), detail).of(found.session, Some(run));
                 audit::append(work, asker, &[entry])?;
             }
             Ok(ended)

@@ -15,7 +15,7 @@ use crate::head::{Head, not_found};
 use crate::row::Row;
 use crate::tokens::new_secret;
 use crate::writer::Work;
-use crate::{Asker, Hash, Store, StoreError, audit, chain};
+use crate::{Asker, AuditEntry, Hash, Store, StoreError, audit, chain};
 
 /// A sandbox's token that was just made.
 #[derive(Clone, Debug)]
@@ -123,11 +123,7 @@ impl Store {
                 return Ok(());
             }
             revoke(work, session);
-            let entry = audit::entry(
-                "session_tokens.revoked",
-                format!("session:{session}"),
-                json!({ "reason": reason }),
-            );
+            let entry = AuditEntry::about("session_tokens.revoked", session, json!({ "reason": reason }));
             audit::append(work, asker, &[entry])
         })
         .await
@@ -207,9 +203,9 @@ fn admit(work: &mut Work, hash: Hash) -> Result<Result<SessionId, &'static str>,
         }
         Verdict::Stolen => {
             revoke(work, session);
-            let entry = audit::entry(
+            let entry = AuditEntry::about(
                 "session_token.reused",
-                format!("session:{session}"),
+                session,
                 json!({ "done": "every token of the session is revoked" }),
             );
             audit::append(work, Asker::Session(session), &[entry])?;

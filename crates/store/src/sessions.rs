@@ -264,11 +264,7 @@ impl Store {
             work.batch
                 .add("UPDATE sessions SET archived = $2 WHERE id = $1", binds![id, work.now]);
             session_tokens::revoke(work, id);
-            let entry = AuditEntry {
-                action: "session.archived".to_owned(),
-                subject: format!("session:{id}"),
-                detail: Value::Null,
-            };
+            let entry = AuditEntry::about("session.archived", id, Value::Null);
             audit::append(work, asker, &[entry])
         })
         .await

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::batch::binds;
 use crate::row::Row;
-use crate::{Asker, Store, StoreError, User, audit, chain, users};
+use crate::{Asker, AuditEntry, Store, StoreError, User, audit, chain, users};
 
 /// The longest label, in bytes.
 const LONGEST_LABEL: usize = 100;
@@ -121,7 +121,7 @@ impl Store {
                 ],
             );
             let detail = json!({ "user": user, "label": token.label, "expires": token.expires });
-            let entry = audit::entry("token.created", format!("token:{}", token.id), detail);
+            let entry = AuditEntry::new("token.created", format!("token:{}", token.id), detail);
             audit::append(work, asker, &[entry])?;
             Ok(NewToken { token, secret })
         })
@@ -187,7 +187,7 @@ impl Store {
             work.batch
                 .add("UPDATE tokens SET revoked = $2 WHERE id = $1", binds![token, work.now]);
             let detail = json!({ "user": found.user, "label": found.label });
-            let entry = audit::entry("token.revoked", format!("token:{token}"), detail);
+            let entry = AuditEntry::new("token.revoked", format!("token:{token}"), detail);
             audit::append(work, asker, &[entry])
         })
         .await

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::batch::binds;
 use crate::row::Row;
-use crate::{Asker, Store, StoreError, audit};
+use crate::{Asker, AuditEntry, Store, StoreError, audit};
 
 /// The longest name, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -60,7 +60,7 @@ impl Store {
                 binds![user.id, user.name.as_str(), user.admin, user.created],
             );
             let detail = json!({ "name": user.name, "admin": user.admin });
-            let entry = audit::entry("user.created", format!("user:{}", user.id), detail);
+            let entry = AuditEntry::new("user.created", format!("user:{}", user.id), detail);
             audit::append(work, asker, &[entry])?;
             Ok(user)
         })
@@ -122,7 +122,7 @@ impl Store {
                      AND session_id IN (SELECT id FROM sessions WHERE owner = $1)",
                     binds![id, work.now],
                 );
-                let entry = audit::entry("user.removed", format!("user:{id}"), json!({ "name": user.name }));
+                let entry = AuditEntry::new("user.removed", format!("user:{id}"), json!({ "name": user.name }));
                 audit::append(work, asker, &[entry])
             })
         .await

@@ -34,6 +34,8 @@ pub(crate) struct Work {
     pub(crate) batch: Batch,
     /// Sessions that got events, and the number of the newest.
     pub(crate) told: Vec<(SessionId, EventNumber)>,
+    /// The newest entry of the audit log, where some were added.
+    pub(crate) audited: i64,
     /// When the job began.
     pub(crate) now: Timestamp,
     /// What is being tried, for errors.
@@ -83,14 +85,17 @@ where
     (job, answer)
 }
 
-/// Who wants to know of a session's events.
+/// Who wants to know of a session's events, and of the audit log's entries.
 #[derive(Default, Debug)]
-pub(crate) struct Watchers(Mutex<HashMap<SessionId, watch::Sender<EventNumber>>>);
+pub(crate) struct Watchers {
+    sessions: Mutex<HashMap<SessionId, watch::Sender<EventNumber>>>,
+    audit: watch::Sender<i64>,
+}
 
 impl Watchers {
     /// Holds the newest number that was told. The caller says what is stored *after* this, so nothing falls between.
     pub(crate) fn watch(&self, session: SessionId) -> watch::Receiver<EventNumber> {
-        let mut watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watchers = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if watchers.len() >= SWEEP && watchers.len().is_power_of_two() {
             watchers.retain(|_, sender| sender.receiver_count() > 0);
         }
@@ -100,9 +105,21 @@ impl Watchers {
             .subscribe()
     }
 
+    /// Holds the number of the audit log's newest entry that was told.
+    pub(crate) fn watch_audit(&self) -> watch::Receiver<i64> {
+        self.audit.subscribe()
+    }
+
+    /// Says that the audit log has entries up to this one.
+    fn tell_audit(&self, number: i64) {
+        if number > 0 {
+            self.audit.send_replace(number);
+        }
+    }
+
     /// Says that a session has events up to this one.
     pub(crate) fn tell(&self, session: SessionId, number: EventNumber) {
-        let mut watchers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watchers = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(sender) = watchers.get(&session) else {
             return;
         };
@@ -132,6 +149,7 @@ impl Writer {
                 connection,
                 batch: Batch::default(),
                 told: Vec::new(),
+                audited: 0,
                 now: clock.now(),
                 attempt: "write",
             },
@@ -159,6 +177,7 @@ impl Writer {
                 for (session, number) in written.told {
                     self.watchers.tell(session, number);
                 }
+                self.watchers.tell_audit(written.audited);
             }
             for answer in written.answers {
                 answer(written.verdict.as_ref().copied());
@@ -175,6 +194,7 @@ impl Writer {
         let mut written = Written {
             answers: Vec::with_capacity(group.len()),
             told: Vec::new(),
+            audited: 0,
             verdict: self.begin(),
         };
         let mut jobs = std::mem::take(group).into_iter();
@@ -198,6 +218,7 @@ impl Writer {
             }
             batches.push(batch);
             written.told.append(&mut self.work.told);
+            written.audited = written.audited.max(self.work.audited);
             written.answers.push(answer);
         }
         group.extend(jobs);
@@ -229,6 +250,7 @@ impl Writer {
     fn decide(&mut self, job: Job) -> Option<Answer> {
         self.work.batch = Batch::default();
         self.work.told.clear();
+        self.work.audited = 0;
         self.work.now = self.clock.now();
         catch_unwind(AssertUnwindSafe(|| job(&mut self.work))).unwrap_or(None)
     }
@@ -238,6 +260,7 @@ impl Writer {
 struct Written {
     answers: Vec<Answer>,
     told: Vec<(SessionId, EventNumber)>,
+    audited: i64,
     verdict: Result<(), Arc<rusqlite::Error>>,
 }
 

@@ -3,8 +3,10 @@
 use domain::{Timestamp, TokenId, UserId};
 use secret::Secret;
 use store::{
-    Asker, AuditRecord, AuditVerdict, By, Identity, LedgerEntry, NewToken, Token, UsageFilter, UsageSum, User,
+    Asker, AuditFilter, AuditFrom, AuditPage, AuditVerdict, By, Hash, Identity, LedgerEntry, NewToken, Token,
+    UsageFilter, UsageSum, User,
 };
+use tokio::sync::watch;
 
 use crate::{Control, ControlError};
 
@@ -122,25 +124,33 @@ impl Control {
         Ok(self.0.store.ledger(asker, filter, after, limit).await?)
     }
 
-    /// The audit log after entry `after`; or its newest entries before that one, newest first.
+    /// Entries of the audit log that a filter wants, at most `limit`.
     ///
     /// # Errors
-    /// The one who asks is no admin.
+    /// The one who asks is no admin; the action is no pattern.
     pub async fn audit(
         &self,
         asker: Asker,
-        after: i64,
-        newest: bool,
+        filter: AuditFilter,
+        from: AuditFrom,
         limit: u32,
-    ) -> Result<Vec<AuditRecord>, ControlError> {
-        Ok(self.0.store.audit_page(asker, after, newest, limit).await?)
+    ) -> Result<AuditPage, ControlError> {
+        Ok(self.0.store.audit_page(asker, filter, from, limit).await?)
     }
 
-    /// Whether the audit log is what was written.
+    /// Holds the number of the audit log's newest entry, told after each commit.
     ///
     /// # Errors
     /// The one who asks is no admin.
-    pub async fn verify_audit(&self, asker: Asker) -> Result<AuditVerdict, ControlError> {
-        Ok(self.0.store.verify_audit(asker).await?)
+    pub fn watch_audit(&self, asker: Asker) -> Result<watch::Receiver<i64>, ControlError> {
+        Ok(self.0.store.watch_audit(asker)?)
+    }
+
+    /// Whether the audit log is what was written. `noted` is the number and link of an entry that was kept elsewhere.
+    ///
+    /// # Errors
+    /// The one who asks is no admin.
+    pub async fn verify_audit(&self, asker: Asker, noted: Option<(i64, Hash)>) -> Result<AuditVerdict, ControlError> {
+        Ok(self.0.store.verify_audit(asker, noted).await?)
     }
 }

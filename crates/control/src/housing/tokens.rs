@@ -102,11 +102,8 @@ impl Control {
 
     async fn stolen(&self, session: SessionId, shown_by: SandboxId) {
         tracing::warn!(%session, %shown_by, "a session's token was shown on another sandbox's link; its tokens are revoked");
-        let entry = AuditEntry {
-            action: "session_token.stolen".to_owned(),
-            subject: format!("session:{session}"),
-            detail: serde_json::json!({ "shown_by": shown_by }),
-        };
+        let detail = serde_json::json!({ "shown_by": shown_by });
+        let entry = AuditEntry::about("session_token.stolen", session, detail);
         if let Err(error) = self.0.store.audit(Asker::System, vec![entry]).await {
             tracing::error!(%session, error = with_causes(&error), "could not write down that a token was stolen");
         }

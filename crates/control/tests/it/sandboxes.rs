@@ -263,9 +263,18 @@ async fn nothing_gets_out_and_each_attempt_is_told_and_audited() {
             .collect();
         assert_eq!(denied.len(), 2, "{denied:?}");
         assert!(denied.contains(&("evil.example", 443, "tcp")) && denied.contains(&("evil.example", 53, "dns")));
-        let audit = world.store.audit_page(Asker::System, 0, true, 10).await.unwrap();
-        let audited = audit.iter().filter(|record| record.entry.action == "egress.denied");
-        assert_eq!(audited.count(), 2, "{audit:#?}");
+        let audited = world.audited("egress.denied").await;
+        assert_eq!(audited.len(), 2, "{audited:#?}");
+        for record in &audited {
+            let facts = &record.entry.facts;
+            assert_eq!(facts.user, Some(world.user.id));
+            assert_eq!((facts.session, facts.run), (Some(accepted.session), Some(accepted.run)));
+            assert_eq!(facts.host.as_deref(), Some("evil.example"));
+            assert_eq!(
+                (facts.decision.as_deref(), facts.rule.as_deref()),
+                (Some("deny"), Some("no_egress"))
+            );
+        }
         world.assert_whole(accepted.session).await;
     })
     .await;

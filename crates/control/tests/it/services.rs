@@ -50,12 +50,6 @@ async fn service_event(world: &World, accepted: &Accepted, wanted: u16) -> Event
     world.event(accepted.session, "the call to be shown", is).await.event
 }
 
-async fn audited(world: &World, action: &str) -> Vec<Value> {
-    let records = world.store.audit_page(Asker::System, 0, false, 1_000).await.unwrap();
-    let records = records.into_iter().filter(|record| record.entry.action == action);
-    records.map(|record| record.entry.detail).collect()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_method_that_is_allowed_is_called_and_written_down_without_what_was_said() {
     let tasks = Tasks::new();
@@ -88,11 +82,20 @@ async fn a_method_that_is_allowed_is_called_and_written_down_without_what_was_sa
                 ("crm", "get", "allow", &None)
             );
             assert_eq!(*bytes, json!({"name": ANSWERED}).to_string().len() as u64);
-            let entries = audited(&world, "service.called").await;
+            let entries = world.audited("service.called").await;
             assert_eq!(entries.len(), 1);
-            assert_eq!(entries[0]["rule"], "services.allow:crm.*");
-            assert_eq!(entries[0]["layer"], "role everybody");
-            for written in [format!("{event:?}"), entries[0].to_string()] {
+            let facts = &entries[0].entry.facts;
+            assert_eq!(
+                (facts.user, facts.session),
+                (Some(world.user.id), Some(accepted.session))
+            );
+            assert_eq!((facts.run, facts.service.as_deref()), (Some(accepted.run), Some("crm")));
+            assert_eq!(facts.decision.as_deref(), Some("allow"));
+            assert_eq!(facts.rule.as_deref(), Some("services.allow:crm.*"));
+            assert_eq!(facts.layer.as_deref(), Some("role everybody"));
+            assert_eq!(facts.bytes, Some(*bytes));
+            assert!(facts.micros.is_some());
+            for written in [format!("{event:?}"), format!("{:?}", entries[0])] {
                 for word in [CANARY, ANSWERED, ASKED] {
                     assert!(!written.contains(word), "{written}");
                 }
@@ -159,9 +162,11 @@ async fn threat_077_a_method_that_is_denied_is_refused_audited_and_does_not_fill
         .iter()
         .filter(|event| matches!(event.event, Event::ServiceCalled { .. }));
     assert_eq!(shown.count(), 1);
-    let entries = audited(&world, "service.denied").await;
+    let entries = world.audited("service.denied").await;
     assert_eq!(entries.len(), 1);
-    assert_eq!(entries[0]["rule"], "services.deny:*.remove");
+    let facts = &entries[0].entry.facts;
+    assert_eq!(facts.decision.as_deref(), Some("deny"));
+    assert_eq!(facts.rule.as_deref(), Some("services.deny:*.remove"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -108,7 +108,6 @@ async fn a_name_is_known_where_scope_and_rules_both_say_so() {
     world.done(&narrowed).await;
     let said = world.said(narrowed.session).await;
     assert!(!said.iter().rev().nth(1).unwrap().contains("resolved"), "{said:?}");
-    let records = world.store.audit_page(Asker::System, 0, false, 1_000).await.unwrap();
-    let denied = records.iter().filter(|record| record.entry.action == "egress.denied");
-    assert_eq!(denied.count(), 5, "{records:#?}");
+    let denied = world.audited("egress.denied").await;
+    assert_eq!(denied.len(), 5, "{denied:#?}");
 }

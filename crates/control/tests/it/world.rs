@@ -11,7 +11,7 @@ use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, Sett
 use sandbox::{ImageDigest, SandboxProvider, Simulator};
 use secret::Secret;
 use serde_json::{Value, json};
-use store::{Accepted, Asker, Run, Store, Target, User};
+use store::{Accepted, Asker, AuditFilter, AuditFrom, AuditRecord, Run, Store, Target, User};
 use tempfile::TempDir;
 use testkit::model_server::{Answer, ModelServer, Speech};
 use testkit::within;
@@ -219,6 +219,16 @@ impl World {
             .await
             .unwrap()
             .events
+    }
+
+    /// The entries of the audit log with this action, oldest first.
+    pub(crate) async fn audited(&self, action: &str) -> Vec<AuditRecord> {
+        let filter = AuditFilter {
+            action: Some(action.to_owned()),
+            ..AuditFilter::default()
+        };
+        let page = self.store.audit_page(Asker::System, filter, AuditFrom::After(0), 1_000);
+        page.await.unwrap().records
     }
 
     /// The history in short: `ada: go`, `m: words`, `m: exec(code)`, `result: words`.

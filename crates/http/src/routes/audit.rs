@@ -5,6 +5,7 @@ use axum::extract::State;
 use domain::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use store::{AuditBreak, AuditFilter, AuditFrom};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::Doors;
@@ -55,11 +56,12 @@ pub(crate) async fn list_audit(
     Query(query): Query<ListAudit>,
 ) -> Result<Json<AuditPage>, ApiError> {
     let limit = super::page_length(query.limit);
-    let records = doors
+    let from = query.before.map_or(AuditFrom::Newest, AuditFrom::Before);
+    let page = doors
         .control
-        .audit(caller.asker(), query.before.unwrap_or(0), true, limit)
+        .audit(caller.asker(), AuditFilter::default(), from, limit)
         .await?;
-    let entries = records.into_iter().map(|record| AuditRecord {
+    let entries = page.records.into_iter().map(|record| AuditRecord {
         number: record.number,
         at: record.at,
         actor: record.actor,
@@ -84,9 +86,9 @@ pub(crate) struct AuditVerdict {
 /// Follow the audit log's chain of hashes from end to end. Admins only.
 #[utoipa::path(get, path = "/audit/verify", tag = "audit", responses((status = 200, description = "What was found.", body = AuditVerdict)))]
 pub(crate) async fn verify_audit(State(doors): State<Doors>, caller: Caller) -> Result<Json<AuditVerdict>, ApiError> {
-    let verdict = doors.control.verify_audit(caller.asker()).await?;
+    let verdict = doors.control.verify_audit(caller.asker(), None).await?;
     Ok(Json(AuditVerdict {
         entries: verdict.entries,
-        broken_at: verdict.broken_at,
+        broken_at: verdict.broken.map(AuditBreak::number),
     }))
 }

@@ -32,7 +32,7 @@ async fn a_copy_made_while_writing_is_whole_and_comes_back() {
     let then = said(&store, session).await;
     assert_eq!(then, whole[..then.len()], "a moment of the past, whole");
     told(&store, session).await;
-    assert_eq!(store.verify_audit(SYSTEM).await.unwrap().broken_at, None);
+    assert_eq!(store.verify_audit(SYSTEM, None).await.unwrap().broken, None);
 }
 
 #[tokio::test]

@@ -12,8 +12,8 @@ use domain::{
 use serde_json::json;
 use serde_json::value::RawValue;
 use store::{
-    Accepted, Asker, BeginTurn, Begun, Caps, Charge, Clock, Config, Dialect, End, FinishTurn, Finished, Prompt, Store,
-    TakenRun, Target,
+    Accepted, Asker, AuditFilter, AuditFrom, AuditRecord, BeginTurn, Begun, Caps, Charge, Clock, Config, Dialect, End,
+    FinishTurn, Finished, Prompt, Store, TakenRun, Target,
 };
 use tempfile::TempDir;
 
@@ -53,6 +53,11 @@ impl Place {
         self.time.fetch_add(time.as_millis() as i64, Ordering::SeqCst);
     }
 
+    /// Sets the clock back.
+    pub(crate) fn set_back(&self, time: Duration) {
+        self.time.fetch_sub(time.as_millis() as i64, Ordering::SeqCst);
+    }
+
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp(self.time.load(Ordering::SeqCst))
     }
@@ -77,6 +82,14 @@ impl Place {
         connection.busy_timeout(Duration::from_secs(10)).unwrap();
         connection.execute_batch(sql).unwrap();
         connection.close().unwrap();
+    }
+
+    /// The newest entry of the audit log.
+    pub(crate) async fn audited(&self) -> AuditRecord {
+        let page = self
+            .store
+            .audit_page(SYSTEM, AuditFilter::default(), AuditFrom::Newest, 1);
+        page.await.unwrap().records.remove(0)
     }
 
     pub(crate) async fn prompt(&self, target: Target, text: &str, delivery: Delivery) -> Accepted {

@@ -1,7 +1,7 @@
 //! Prompts: found or made, restarted, joined, queued, repeated.
 
 use domain::{Author, Block, Delivery, Role, RunState, ToolCallId, ToolResult};
-use store::{Begun, End, Joined, StoreError, Target};
+use store::{AuditFilter, AuditFrom, Begun, End, Joined, StoreError, Target};
 
 use crate::parts::{Place, SYSTEM, begin, key, message, prompt, reply, result, said, told, user};
 
@@ -353,7 +353,13 @@ async fn a_stranger_finds_nothing() {
         place.store.users(stranger, true).await.err(),
         place.store.create_user(stranger, "x", true).await.err(),
         place.store.remove_user(stranger, place.user).await.err(),
-        place.store.audit_page(stranger, 0, false, 10).await.err(),
+        place
+            .store
+            .audit_page(stranger, AuditFilter::default(), AuditFrom::Newest, 10)
+            .await
+            .err(),
+        place.store.verify_audit(stranger, None).await.err(),
+        place.store.watch_audit(stranger).err(),
         place.store.day_spend(stranger, 1).await.err(),
         place
             .store

@@ -137,8 +137,13 @@ async fn cancelling_answers_open_calls_and_can_be_repeated() {
     assert_eq!(events[events.len() - 3..], ["tool_ended a", "message", "run cancelled"]);
     let stored = place.store.run(place.asker(), run).await.unwrap();
     assert_eq!(stored.reason.as_deref(), Some("changed my mind"));
-    let log = place.store.audit_page(SYSTEM, 0, true, 1).await.unwrap();
-    assert_eq!(log[0].entry.action, "run.cancelled");
+    let last = place.audited().await;
+    assert_eq!(last.entry.action, "run.cancelled");
+    let facts = &last.entry.facts;
+    assert_eq!(
+        (facts.user, facts.session, facts.run),
+        (Some(place.user), Some(session), Some(run))
+    );
 }
 
 #[tokio::test]
