@@ -5,8 +5,11 @@
 mod command;
 mod miniature;
 pub mod model_server;
+mod name_server;
+pub mod upstream;
 mod wait;
 
 pub use command::{run, run_within};
 pub use miniature::{Miniature, miniature};
+pub use name_server::NameServer;
 pub use wait::{eventually, eventually_async, free_port, within};
