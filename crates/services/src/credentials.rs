@@ -150,8 +150,8 @@ impl Credentials {
                 Ok(vec![token])
             }
             Auth::AwsSigV4 { region, service } => self.sign(region, service, request),
-            // They are made, not given.
-            Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair => Ok(Vec::new()),
+            // They are made, or given to a program, not put into a request.
+            Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair | Auth::Environment { .. } => Ok(Vec::new()),
         }
     }
 
@@ -194,6 +194,11 @@ impl Credentials {
             }
         }
         Ok(all)
+    }
+
+    /// What is given to a program.
+    pub(crate) fn token(&self) -> Result<Secret, Failure> {
+        self.slot("token")
     }
 
     fn optional(&self, slot: &str) -> Result<Option<Secret>, Failure> {

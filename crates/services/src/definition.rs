@@ -7,6 +7,7 @@
 mod auth;
 mod catalogue;
 mod fixture;
+mod mcp;
 pub(crate) mod mistake;
 mod pages;
 pub(crate) mod read;
@@ -22,6 +23,7 @@ use serde_json::Value;
 pub use auth::{Auth, ClientPlace, Grant};
 pub use catalogue::Catalogue;
 pub use fixture::{Exchange, Fixture, Recorded};
+pub use mcp::{Command, Server, Tool};
 pub use mistake::Mistake;
 pub use pages::{CursorPlace, Next, Pages};
 pub use template::{Argument, PathTemplate, Piece, Template, Unfit};
@@ -55,6 +57,8 @@ pub struct Service {
 pub enum Kind {
     /// An API over HTTP.
     Http(Http),
+    /// An MCP server.
+    Mcp(Server),
 }
 
 /// An API over HTTP.
@@ -76,6 +80,8 @@ impl Service {
     pub fn place(&self) -> &str {
         match &self.kind {
             Kind::Http(http) => &http.base_url,
+            Kind::Mcp(Server::Url { url, .. }) => url,
+            Kind::Mcp(Server::Command(command)) => command.words.first().map_or("", String::as_str),
         }
     }
 }
@@ -126,6 +132,8 @@ pub enum Access {
 pub enum Action {
     /// It makes a request.
     Http(Request),
+    /// It calls a tool.
+    Mcp(Tool),
 }
 
 /// How a call becomes an HTTP request.

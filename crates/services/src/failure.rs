@@ -62,6 +62,8 @@ pub enum Code {
     AnswerWithheld,
     /// The answer ended early.
     AnswerCut,
+    /// The upstream describes the method otherwise than when it was approved.
+    SchemaChanged,
     /// It took too long.
     Timeout,
 }
@@ -78,6 +80,7 @@ impl Code {
                 | Self::ArgumentsTooLarge
                 | Self::RateLimited
                 | Self::Busy
+                | Self::SchemaChanged
         )
     }
 
@@ -105,6 +108,7 @@ impl Code {
             Self::AnswerMalformed => "answer_malformed",
             Self::AnswerWithheld => "answer_withheld",
             Self::AnswerCut => "answer_cut",
+            Self::SchemaChanged => "schema_changed",
             Self::Timeout => "timeout",
         }
     }
@@ -114,7 +118,7 @@ impl Code {
     pub const fn status(self) -> u16 {
         match self {
             Self::UnknownService | Self::UnknownMethod | Self::NotFound => 404,
-            Self::AnswerWithheld => 403,
+            Self::AnswerWithheld | Self::SchemaChanged => 403,
             Self::InvalidArguments | Self::ArgumentsTooLarge | Self::Refused => 422,
             Self::RateLimited | Self::Busy | Self::UpstreamRateLimited => 429,
             Self::CredentialMissing

@@ -6,7 +6,7 @@
 mod document;
 mod operation;
 mod paging;
-mod schemas;
+pub(crate) mod schemas;
 mod security;
 #[cfg(test)]
 mod tests;

@@ -21,6 +21,7 @@ mod failure;
 mod gate;
 mod graphql;
 pub mod import;
+mod mcp;
 mod pages;
 mod plan;
 mod refusal;
@@ -37,9 +38,9 @@ mod withhold;
 pub use answer::{Answer, Media};
 pub use client::{ClientError, Trust, TrustError};
 pub use definition::{
-    Access, Action, Answer as Output, Argument, Auth, Body, Catalogue, ClientPlace, Condition, CursorPlace, Exchange,
-    Failing, Fixture, Grant, Http, Kind, Limits, Method, Mistake, Nesting, Next, Pages, PathTemplate, Piece, Pointer,
-    Recorded, Request, Service, Template, Unfit,
+    Access, Action, Answer as Output, Argument, Auth, Body, Catalogue, ClientPlace, Command, Condition, CursorPlace,
+    Exchange, Failing, Fixture, Grant, Http, Kind, Limits, Method, Mistake, Nesting, Next, Pages, PathTemplate, Piece,
+    Pointer, Recorded, Request, Server, Service, Template, Tool, Unfit,
 };
 pub use failure::{Code, Failure};
 pub use graphql::{Operation, Unparsed};

@@ -1,12 +1,14 @@
 //! A service as it is executed: its definition, bound to what the operator says.
 
 mod http;
+mod mcp;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dial::Dialer;
+use lifecycle::Tasks;
 use rustls::ClientConfig;
 use secret::Source;
 
@@ -15,6 +17,7 @@ use crate::arguments::Arguments;
 use crate::client::ClientError;
 use crate::definition::{Answer as Output, Kind, Limits, Method, Service};
 use crate::gate::Gate;
+use crate::mcp::McpPlan;
 use crate::settings::{Bound, ServiceSettings};
 
 /// Belljar's own limits, where neither method nor service says any.
@@ -46,6 +49,7 @@ pub(crate) struct Plan {
 /// What answers the calls of a service.
 pub(crate) enum Upstream {
     Http(Box<HttpPlan>),
+    Mcp(Box<McpPlan>),
 }
 
 /// A method, ready to be called.
@@ -77,6 +81,7 @@ pub(crate) struct Shared {
     pub(crate) secrets: Arc<dyn Source>,
     pub(crate) dialer: Dialer,
     pub(crate) tls: ClientConfig,
+    pub(crate) tasks: Tasks,
 }
 
 /// Why a service has no plan.
@@ -103,6 +108,9 @@ impl Plan {
             Kind::Http(http) => HttpPlan::new(service, http, settings, shared, &mut problems)
                 .map_err(Unplanned::Client)?
                 .map(|http| Upstream::Http(Box::new(http))),
+            Kind::Mcp(server) => mcp::plan(service, server, &methods, settings, shared, &mut problems)
+                .map_err(Unplanned::Client)?
+                .map(|mcp| Upstream::Mcp(Box::new(mcp))),
         };
         let (Some(upstream), true) = (upstream, problems.found.is_empty()) else {
             return Err(Unplanned::Problems(problems.found));

@@ -32,6 +32,7 @@ pub(crate) fn delay(failures: u32, failure: &Failure, chance: f64) -> Option<Dur
         | Code::AnswerTooLarge
         | Code::AnswerMalformed
         | Code::AnswerWithheld
+        | Code::SchemaChanged
         | Code::Timeout => false,
     };
     if !may_pass || failures > REPEATS {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use dial::Dialer;
@@ -25,6 +26,9 @@ use crate::request::Outgoing;
 use crate::select::Json;
 use crate::settings::ServiceSettings;
 use crate::{Answer, Code, Failure, Trust, pages};
+
+/// How long a server may take to list its tools.
+const LISTING: Duration = Duration::from_secs(60);
 
 /// The services there are, ready to be called. Clones are cheap and share connections, tokens and limits.
 #[derive(Clone)]
@@ -78,6 +82,7 @@ impl Services {
             secrets,
             dialer,
             tls: trust.tls()?,
+            tasks: tasks.clone(),
         };
         let unsaid = ServiceSettings::default();
         for service in catalogue.services() {
@@ -108,6 +113,14 @@ impl Services {
         let arguments = method.arguments.read(&method.what, call.arguments)?;
         match &plan.upstream {
             Upstream::Http(http) => self.ask(plan, http, method, arguments, &call, deadline).await,
+            Upstream::Mcp(server) => {
+                let definition = plan.method(method);
+                let _places = enter(plan, method, call.session, deadline).await?;
+                server
+                    .call(&method.what, definition, method.answer_bytes, arguments, deadline)
+                    .await
+                    .map(Answer::json)
+            }
         }
     }
 
@@ -156,6 +169,18 @@ impl Services {
                 let text = result(definition, &method.what, &http.base, &body, &headers, cursor.as_deref())?;
                 Ok(Answer::json(text))
             }
+        }
+    }
+
+    /// Every tool that a service of kind `mcp` lists now, as its server describes it: name, description, schemas and hints. It
+    /// is what an untrusted party says.
+    pub async fn tools(&self, service: &str) -> Result<Vec<Value>, Failure> {
+        match self.plans.get(service).map(|plan| &plan.upstream) {
+            Some(Upstream::Mcp(server)) => server.tools(Instant::now() + LISTING).await,
+            _ => Err(Failure::new(
+                Code::UnknownService,
+                format!("there is no service of kind mcp {} that can be asked", named(service)),
+            )),
         }
     }
 

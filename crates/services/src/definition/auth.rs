@@ -43,6 +43,11 @@ pub enum Auth {
     },
     /// A token signed with a private key, as Snowflake takes it. Slots: `account`, `user`, `private_key` (PEM).
     KeyPair,
+    /// A variable in the environment of a server's program. Slot: `token`.
+    Environment {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// What is shown for a token.
@@ -80,6 +85,7 @@ impl Auth {
             Self::GitHubApp => "github_app",
             Self::AwsSigV4 { .. } => "aws_sigv4",
             Self::KeyPair => "key_pair",
+            Self::Environment { .. } => "environment",
         }
     }
 
@@ -87,7 +93,7 @@ impl Auth {
     #[must_use]
     pub fn required(&self) -> &'static [&'static str] {
         match self {
-            Self::Bearer | Self::Header { .. } | Self::Query { .. } => &["token"],
+            Self::Bearer | Self::Header { .. } | Self::Query { .. } | Self::Environment { .. } => &["token"],
             Self::Basic => &["user"],
             Self::OAuth2 { grant, .. } => match grant {
                 Grant::ClientCredentials => &["client_id", "client_secret"],

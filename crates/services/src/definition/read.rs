@@ -3,6 +3,7 @@
 mod auth;
 mod fixtures;
 mod http;
+mod mcp;
 mod method;
 mod pages;
 mod schemas;

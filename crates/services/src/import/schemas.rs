@@ -107,75 +107,9 @@ impl<'d> Schemas<'d> {
                 named
             };
         }
-        let mut made = Map::new();
-        for (word, value) in map {
-            match (word.as_str(), value) {
-                ("properties", Value::Object(properties)) => {
-                    let properties = properties
-                        .iter()
-                        .map(|(name, schema)| (name.clone(), self.convert(schema, what, depth + 1)));
-                    made.insert(word.clone(), Value::Object(properties.collect()));
-                }
-                ("items" | "additionalProperties" | "not" | "propertyNames" | "contains", value)
-                    if value.is_object() || value.is_boolean() =>
-                {
-                    made.insert(word.clone(), self.convert(value, what, depth + 1));
-                }
-                ("allOf" | "anyOf" | "oneOf" | "prefixItems", Value::Array(items)) if !items.is_empty() => {
-                    let items = items.iter().map(|item| self.convert(item, what, depth + 1));
-                    made.insert(word.clone(), Value::Array(items.collect()));
-                }
-                ("required", Value::Array(names)) if !names.is_empty() && names.iter().all(Value::is_string) => {
-                    let mut names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
-                    names.sort_unstable();
-                    names.dedup();
-                    made.insert(word.clone(), json!(names));
-                }
-                ("enum", Value::Array(values)) if !values.is_empty() => {
-                    let mut unique: Vec<&Value> = Vec::new();
-                    values.iter().for_each(|value| {
-                        if !unique.contains(&value) {
-                            unique.push(value);
-                        }
-                    });
-                    made.insert(word.clone(), json!(unique));
-                }
-                ("type", Value::String(kind))
-                    if ["string", "integer", "number", "boolean", "object", "array", "null"]
-                        .contains(&kind.as_str()) =>
-                {
-                    made.insert(word.clone(), value.clone());
-                }
-                ("type", Value::Array(kinds)) if !kinds.is_empty() && kinds.iter().all(Value::is_string) => {
-                    made.insert(word.clone(), value.clone());
-                }
-                ("description" | "title", Value::String(text)) => {
-                    made.insert(word.clone(), Value::String(write::line(write::sentence(text))));
-                }
-                ("format", Value::String(_))
-                | ("const" | "default", _)
-                | ("uniqueItems" | "deprecated" | "readOnly" | "writeOnly", Value::Bool(_)) => {
-                    made.insert(word.clone(), value.clone());
-                }
-                ("minimum" | "maximum" | "multipleOf", Value::Number(_))
-                | ("exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => {
-                    made.insert(word.clone(), value.clone());
-                }
-                (
-                    "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties",
-                    Value::Number(number),
-                ) if number.is_u64() => {
-                    made.insert(word.clone(), value.clone());
-                }
-                ("pattern", Value::String(pattern)) => {
-                    if compile(&json!({ "pattern": pattern })).is_ok() {
-                        made.insert(word.clone(), value.clone());
-                    } else {
-                        self.note(what, format!("the pattern {pattern:?} needs look-around or is none"));
-                    }
-                }
-                _ => {}
-            }
+        let (mut made, unusable) = words(map, |below| self.convert(below, what, depth + 1));
+        for pattern in unusable {
+            self.note(what, format!("the pattern {pattern:?} needs look-around or is none"));
         }
         if self.document.is_old {
             older(&mut made, map);
@@ -219,6 +153,81 @@ impl<'d> Schemas<'d> {
         left_out.append(&mut self.notes);
         named
     }
+}
+
+/// The words of a schema that the loader takes; `below` converts the schemas in it. Besides, the patterns that cannot be used.
+pub(crate) fn words<'v>(
+    map: &'v Map<String, Value>,
+    mut below: impl FnMut(&'v Value) -> Value,
+) -> (Map<String, Value>, Vec<String>) {
+    let (mut made, mut unusable) = (Map::new(), Vec::new());
+    for (word, value) in map {
+        match (word.as_str(), value) {
+            ("properties", Value::Object(properties)) => {
+                let properties = properties.iter().map(|(name, schema)| (name.clone(), below(schema)));
+                made.insert(word.clone(), Value::Object(properties.collect()));
+            }
+            ("items" | "additionalProperties" | "not" | "propertyNames" | "contains", value)
+                if value.is_object() || value.is_boolean() =>
+            {
+                made.insert(word.clone(), below(value));
+            }
+            ("allOf" | "anyOf" | "oneOf" | "prefixItems", Value::Array(items)) if !items.is_empty() => {
+                let items = items.iter().map(&mut below);
+                made.insert(word.clone(), Value::Array(items.collect()));
+            }
+            ("required", Value::Array(names)) if !names.is_empty() && names.iter().all(Value::is_string) => {
+                let mut names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
+                names.sort_unstable();
+                names.dedup();
+                made.insert(word.clone(), json!(names));
+            }
+            ("enum", Value::Array(values)) if !values.is_empty() => {
+                let mut unique: Vec<&Value> = Vec::new();
+                values.iter().for_each(|value| {
+                    if !unique.contains(&value) {
+                        unique.push(value);
+                    }
+                });
+                made.insert(word.clone(), json!(unique));
+            }
+            ("type", Value::String(kind))
+                if ["string", "integer", "number", "boolean", "object", "array", "null"].contains(&kind.as_str()) =>
+            {
+                made.insert(word.clone(), value.clone());
+            }
+            ("type", Value::Array(kinds)) if !kinds.is_empty() && kinds.iter().all(Value::is_string) => {
+                made.insert(word.clone(), value.clone());
+            }
+            ("description" | "title", Value::String(text)) => {
+                made.insert(word.clone(), Value::String(write::line(write::sentence(text))));
+            }
+            ("format", Value::String(_))
+            | ("const" | "default", _)
+            | ("uniqueItems" | "deprecated" | "readOnly" | "writeOnly", Value::Bool(_)) => {
+                made.insert(word.clone(), value.clone());
+            }
+            ("minimum" | "maximum" | "multipleOf", Value::Number(_))
+            | ("exclusiveMinimum" | "exclusiveMaximum", Value::Number(_)) => {
+                made.insert(word.clone(), value.clone());
+            }
+            (
+                "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties",
+                Value::Number(number),
+            ) if number.is_u64() => {
+                made.insert(word.clone(), value.clone());
+            }
+            ("pattern", Value::String(pattern)) => {
+                if compile(&json!({ "pattern": pattern })).is_ok() {
+                    made.insert(word.clone(), value.clone());
+                } else {
+                    unusable.push(pattern.clone());
+                }
+            }
+            _ => {}
+        }
+    }
+    (made, unusable)
 }
 
 /// What version 3.0 says in other words.

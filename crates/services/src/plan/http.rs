@@ -75,7 +75,7 @@ impl HttpPlan {
 }
 
 impl Problems<'_> {
-    fn base(&mut self, text: &str, settings: &ServiceSettings) -> Option<Url> {
+    pub(super) fn base(&mut self, text: &str, settings: &ServiceSettings) -> Option<Url> {
         let usable = |url: &Url| {
             url.has_host()
                 && url.username().is_empty()
@@ -105,7 +105,7 @@ impl Problems<'_> {
         }
     }
 
-    fn headers(&mut self, written: &[(String, String)]) -> HeaderMap {
+    pub(super) fn headers(&mut self, written: &[(String, String)]) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for (name, value) in written {
             match (HeaderName::try_from(name.as_str()), HeaderValue::from_str(value)) {
@@ -119,7 +119,9 @@ impl Problems<'_> {
     }
 
     fn http_method(&mut self, method: &Method) -> Option<HttpMethod> {
-        let Action::Http(request) = &method.action;
+        let Action::Http(request) = &method.action else {
+            return None;
+        };
         let mut name = |name: &String| match HeaderName::try_from(name.as_str()) {
             Ok(name) => Some(name),
             Err(_) => {

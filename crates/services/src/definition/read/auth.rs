@@ -3,11 +3,12 @@
 use serde_json::Value;
 
 use super::http::{header_name, outside_url};
+use super::mcp::is_variable;
 use super::table::{Mistakes, Table};
 use crate::definition::source::{Source, below};
 use crate::definition::{Auth, ClientPlace, Grant};
 
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "bearer",
     "basic",
     "header",
@@ -17,6 +18,7 @@ const KINDS: [&str; 9] = [
     "github_app",
     "aws_sigv4",
     "key_pair",
+    "environment",
 ];
 
 /// Reads every way to authenticate.
@@ -59,6 +61,17 @@ fn way(table: Table<'_>) -> Option<Auth> {
         "client_credentials" => oauth(&table, Grant::ClientCredentials),
         "refresh_token" => oauth(&table, Grant::RefreshToken),
         "github_app" => Some(Auth::GitHubApp),
+        "environment" => table.required("name", "\"API_TOKEN\"").and_then(|name| {
+            if !is_variable(name) {
+                table.mistake(
+                    "name",
+                    format!("{name:?} can be no variable of a server's program"),
+                    "write capital letters, digits and _",
+                );
+                return None;
+            }
+            Some(Auth::Environment { name: name.to_owned() })
+        }),
         "aws_sigv4" => {
             let region = table.required("region", "\"eu-central-1\"");
             let service = table.required("service", "\"execute-api\"");

@@ -62,7 +62,7 @@ pub(super) fn outside_url(table: &Table<'_>, key: &'static str, text: &str) -> O
 }
 
 /// `headers` of a service: fixed texts.
-fn headers(table: &Table<'_>) -> Vec<(String, String)> {
+pub(super) fn headers(table: &Table<'_>) -> Vec<(String, String)> {
     let pairs = table.pairs("headers").into_iter();
     pairs
         .filter_map(|(name, text)| {

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::http::header_name;
+use super::mcp::{self, Tools};
 use super::schemas::Schemas;
 use super::service::limits;
 use super::table::Table;
@@ -21,9 +22,11 @@ pub(super) fn read(
     name: &str,
     folder: &Path,
     schemas: &Schemas<'_>,
+    tools: &Tools,
 ) -> Option<Method> {
     match kind {
         "http" => http(table, name, folder, schemas),
+        "mcp" => mcp::method(table, name, tools, schemas),
         // The service was refused for it.
         _ => None,
     }

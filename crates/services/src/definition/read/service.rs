@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::schemas::Schemas;
 use super::table::{Mistakes, NAME_RULE, Table, is_identifier};
-use super::{auth, fixtures, http, method};
+use super::{auth, fixtures, http, mcp, method};
 use crate::definition::mistake::Mistake;
 use crate::definition::source::{Source, below};
 use crate::definition::{Limits, Service};
@@ -37,8 +37,11 @@ fn service(source: &Source, folder: &Path, mistakes: &Mistakes) -> Option<Servic
         .required("summary", "\"one line on what it is for\"")
         .map(str::to_owned);
     let kind = kind(&table);
+    table.has("auth");
+    let auth = auth::read(source, mistakes);
     let behind = match kind {
         "http" => http::read(&table),
+        "mcp" => mcp::read(&table, &auth),
         other => {
             table.mistake(
                 "kind",
@@ -48,13 +51,12 @@ fn service(source: &Source, folder: &Path, mistakes: &Mistakes) -> Option<Servic
             return None;
         }
     };
-    table.has("auth");
-    let auth = auth::read(source, mistakes);
     let limits = table.table("limits").map(limits).unwrap_or_default();
     if table.has("schemas") {
         table.table("schemas");
     }
     let schemas = Schemas::read(source, folder, mistakes);
+    let tools = mcp::Tools::read(kind, folder, mistakes);
     let mut methods = BTreeMap::new();
     match table.table("methods") {
         None if !table.has("methods") => table.mistake(
@@ -70,7 +72,7 @@ fn service(source: &Source, folder: &Path, mistakes: &Mistakes) -> Option<Servic
                     mistakes.add(source.mistake(&pointer, format!("{name:?} can be no method's name"), NAME_RULE));
                 }
                 let read = Table::at(source, pointer, mistakes)
-                    .and_then(|table| method::read(table, kind, name, folder, &schemas));
+                    .and_then(|table| method::read(table, kind, name, folder, &schemas, &tools));
                 methods.extend(read.map(|method| (name.to_owned(), method)));
             }
         }
