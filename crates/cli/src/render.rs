@@ -3,7 +3,9 @@
 use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 
-use domain::{Block, Delta, Event, Message, MessageId, Money, NumberedEvent, Role, Timestamp, ToolCallId, Usage};
+use domain::{
+    ApprovalState, Block, Delta, Event, Message, MessageId, Money, NumberedEvent, Role, Timestamp, ToolCallId, Usage,
+};
 use serde_json::Value;
 
 use crate::terminal::{harmless, one_line};
@@ -207,6 +209,43 @@ impl Render {
                 );
                 self.note("33", &line)?;
             }
+            Event::ApprovalRequested {
+                kind,
+                subject,
+                request,
+                reason,
+                ..
+            } => {
+                let line = format!("  ? may it: {} {}", kind.as_str(), one_line(subject, 200));
+                self.note("33", &line)?;
+                self.note("2", &format!("    {}", one_line(reason, 400)))?;
+                for line in exact(request) {
+                    self.note("0", &format!("    {line}"))?;
+                }
+            }
+            Event::ApprovalDecided {
+                subject,
+                state,
+                by,
+                reason,
+                ..
+            } => {
+                let by = by.as_deref().map(|by| format!(" by {}", one_line(by, 60)));
+                let reason = reason.as_deref().map(|reason| format!(": {}", one_line(reason, 400)));
+                let line = format!(
+                    "  {} {} {}{}{}",
+                    if matches!(state, ApprovalState::ApprovedOnce | ApprovalState::ApprovedAlways) {
+                        "✓"
+                    } else {
+                        "✗"
+                    },
+                    one_line(subject, 200),
+                    state.as_str().replace('_', " "),
+                    by.unwrap_or_default(),
+                    reason.unwrap_or_default()
+                );
+                self.note("33", &line)?;
+            }
             Event::Run { .. } | Event::MessageOpened { .. } => {}
         }
         Ok(())
@@ -391,6 +430,24 @@ impl Screen {
             meaning: Some(meaning),
         })
     }
+}
+
+/// A request as it is, line by line: all of it, since it is what a person says yes to.
+pub(crate) fn exact(request: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (name, value) in request.as_object().into_iter().flatten() {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            other => serde_json::to_string_pretty(other).unwrap_or_default(),
+        };
+        if text.contains('\n') {
+            lines.push(format!("{}:", harmless(name)));
+            lines.extend(text.lines().map(|line| format!("  {}", harmless(line))));
+        } else {
+            lines.push(format!("{}: {}", harmless(name), harmless(&text)));
+        }
+    }
+    lines
 }
 
 /// What a call is about, in a few words: the argument that says it best.

@@ -7,7 +7,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{Delivery, Epoch, Message, MessageId, Money, RunId, RunState, Timestamp, ToolCallId, Usage};
+use crate::{
+    ApprovalId, ApprovalKind, ApprovalState, Delivery, Epoch, Message, MessageId, Money, RunId, RunState, Timestamp,
+    ToolCallId, Usage,
+};
 
 /// Counts a session's durable events, from 1 without a gap.
 pub type EventNumber = i64;
@@ -126,7 +129,7 @@ pub enum Event {
         service: String,
         /// The method's name.
         method: String,
-        /// What was decided: `allow` or `deny`.
+        /// What was decided: `allow`, also by a person who was asked; `ask`; `deny`.
         outcome: String,
         /// What came of it, as HTTP says it.
         status: u16,
@@ -148,6 +151,45 @@ pub enum Event {
         protocol: String,
         /// Why.
         reason: String,
+    },
+    /// A person is asked whether something may be done.
+    ApprovalRequested {
+        /// The question.
+        approval: ApprovalId,
+        /// The run that asks; none where none was under way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
+        /// What it is about.
+        kind: ApprovalKind,
+        /// What an approval for always would stand for: `crm.deleteContact`, `exec`, `api.example.com:443`.
+        subject: String,
+        /// The agent asks for what its scope does not have, so an admin answers.
+        proposal: bool,
+        /// Only admins may answer.
+        admins_only: bool,
+        /// All that is asked for: what a person sees before they say yes.
+        request: Value,
+        /// The SHA-256 of `request` as it is stored, in hex. Whoever answers says it, so that what is approved is what was seen.
+        sha256: String,
+        /// Why a person is asked.
+        reason: String,
+        /// When it is too late.
+        expires: Timestamp,
+    },
+    /// A question to a person is over.
+    ApprovalDecided {
+        /// The question.
+        approval: ApprovalId,
+        /// What it was about.
+        subject: String,
+        /// Where it stands now.
+        state: ApprovalState,
+        /// Who answered, by name; nobody where it expired or was withdrawn.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// Why, in their words.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
 }
 

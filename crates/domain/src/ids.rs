@@ -83,6 +83,10 @@ id!(
     /// The public half of a token: names it, opens nothing.
     TokenId, "token"
 );
+id!(
+    /// A question to a person, and what came of it.
+    ApprovalId, "approval"
+);
 
 /// The name that a model gave to one of its tool calls; unique within a session.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 //! Everything here is plain data that can be stored and sent. A value of these types is valid wherever it stands; what a
 //! value *means next* is decided by `control`, what it looks like to a model by `llm`, and on a wire by `protocol`.
 
+mod approval;
 mod content;
 mod event;
 mod ids;
@@ -12,9 +13,10 @@ mod session;
 mod time;
 mod usage;
 
+pub use approval::{ApprovalAnswer, ApprovalKind, ApprovalState};
 pub use content::{Author, Block, Image, Message, ResultPart, Role, ToolCall, ToolDefinition, ToolResult};
 pub use event::{Delta, Event, EventNumber, NumberedEvent};
-pub use ids::{MessageId, ParseIdError, RunId, SandboxId, SessionId, TokenId, ToolCallId, TurnId, UserId};
+pub use ids::{ApprovalId, MessageId, ParseIdError, RunId, SandboxId, SessionId, TokenId, ToolCallId, TurnId, UserId};
 pub use money::{Money, Price};
 pub use run::{Delivery, Epoch, Placement, RunLimits, RunState};
 pub use session::{Door, ExternalKey};
