@@ -69,7 +69,9 @@ macro_rules! bind_id {
     };
 }
 
-bind_id!(SessionId, RunId, TurnId, MessageId, SandboxId, UserId, TokenId);
+bind_id!(
+    SessionId, RunId, TurnId, MessageId, SandboxId, UserId, TokenId, ApprovalId
+);
 
 /// The values for a statement's placeholders, `$1` first.
 macro_rules! binds {

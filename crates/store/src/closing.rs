@@ -7,7 +7,7 @@ use crate::head::{Head, composed};
 use crate::runs::{self, RUN};
 use crate::stored;
 use crate::writer::Work;
-use crate::{Asker, Dialect, End, Ended, Run, StoreError};
+use crate::{Asker, Dialect, End, Ended, Run, StoreError, approvals};
 
 /// What a call is answered that was cut off.
 const CUT_OFF: &str = "This call was interrupted before its result arrived. It may have taken effect, in whole or in part: \
@@ -70,6 +70,7 @@ pub(crate) fn close(
     if begun {
         keep_what_was_said(work, head, run.id, dialect)?;
         answer_open_calls(work, head, dialect)?;
+        approvals::end_run(work, head, run.id)?;
     }
     work.batch.add(
         "UPDATE runs SET state = $2, ended = $3, reason = $4, code = $5, holder = NULL, lease_until = 0 WHERE id = $1",

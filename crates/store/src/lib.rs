@@ -13,11 +13,13 @@
 //! connection, batch, row, chain              what it works with
 //! users, tokens, session_tokens              who may come in
 //! sessions, prompts, runs, turns, closing    what the agent does
+//! approvals                                  what people were asked, and said
 //! history, events, compaction                what was said and what watchers see
 //! caps, money, ledger, audit                 what it cost, and who did what
 //! backup, restore                            copies
 //! ```
 
+mod approvals;
 mod asker;
 mod audit;
 mod backup;
@@ -48,6 +50,7 @@ mod turns;
 mod users;
 mod writer;
 
+pub use approvals::{Approval, ApprovalFilter, Asked, Decided, NewApproval};
 pub use asker::Asker;
 pub use audit::{
     AuditBreak, AuditEntry, AuditFacts, AuditFilter, AuditFrom, AuditPage, AuditRecord, AuditVerdict, verify_audit_of,

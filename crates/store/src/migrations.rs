@@ -14,6 +14,7 @@ use crate::open::{beside, not_a_store};
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_begin.sql"),
     include_str!("../migrations/0002_narrowings.sql"),
+    include_str!("../migrations/0003_approvals.sql"),
     include_str!("../migrations/0004_audit.sql"),
 ];
 

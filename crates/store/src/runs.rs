@@ -52,6 +52,10 @@ pub struct Run {
     pub started: Option<Timestamp>,
     /// When it ended.
     pub ended: Option<Timestamp>,
+    /// Milliseconds that it waited for people, up to `waiting_since`.
+    pub waited: i64,
+    /// Since when it waits for a person.
+    pub waiting_since: Option<Timestamp>,
     /// Why, in words.
     pub reason: Option<String>,
     /// Why, in one word.
@@ -132,7 +136,7 @@ pub struct Ended {
 /// A run's columns, `r` being the runs.
 pub(crate) const RUN: &str = "r.id AS r_id, r.session_id AS r_session, r.owner AS r_owner, r.state AS r_state, \
      r.epoch AS r_epoch, r.delivery, r.settings, r.attempts, r.created AS r_created, \
-     r.started, r.ended, r.reason, r.code, r.holder, r.lease_until, \
+     r.started, r.ended, r.waited, r.waiting_since, r.reason, r.code, r.holder, r.lease_until, \
      (SELECT COALESCE(MAX(y.turn), 0) FROM turns y WHERE y.run_id = r.id AND y.state = 'done') AS r_turn";
 
 impl Run {
@@ -155,10 +159,21 @@ impl Run {
             created: row.time("r_created")?,
             started: row.time_or_none("started")?,
             ended: row.time_or_none("ended")?,
+            waited: row.integer("waited")?,
+            waiting_since: row.time_or_none("waiting_since")?,
             reason: row.text_or_none("reason")?,
             code: row.text_or_none("code")?,
             lease: holder.map(|holder| Lease { holder, until }),
         })
+    }
+
+    /// Milliseconds that it has waited for people by `now`.
+    #[must_use]
+    pub fn waited_until(&self, now: Timestamp) -> i64 {
+        let waits = self
+            .waiting_since
+            .map_or(0, |since| now.0.saturating_sub(since.0).max(0));
+        self.waited.saturating_add(waits)
     }
 
     /// The error for whoever shows an epoch that does not count.
@@ -396,9 +411,7 @@ impl Store {
             if !found.state.may_become(state) {
                 return Err(found.stale(epoch));
             }
-            work.batch
-                .add("UPDATE runs SET state = $2 WHERE id = $1", binds![run, state.as_str()]);
-            head.event(work, told(&found, state))?;
+            move_to(work, &mut head, &found, state)?;
             head.finish(work)
         })
         .await
@@ -436,6 +449,16 @@ impl Store {
         })
         .await
     }
+}
+
+/// A run begins to wait for a person, or goes on; its clock stands meanwhile.
+pub(crate) fn move_to(work: &mut Work, head: &mut Head, run: &Run, state: RunState) -> Result<(), StoreError> {
+    let since = (state == RunState::Waiting).then_some(work.now);
+    work.batch.add(
+        "UPDATE runs SET state = $2, waited = $3, waiting_since = $4 WHERE id = $1",
+        binds![run.id, state.as_str(), run.waited_until(work.now), since],
+    );
+    head.event(work, told(run, state))
 }
 
 /// The event of a run that changed its state.

@@ -11,7 +11,7 @@ use crate::caps::{DAYS, SUMS, Sums};
 use crate::head::{HEAD, Head, composed};
 use crate::money::{Account, RESERVATION, Reservation, charge_left, no_claim};
 use crate::row::Row;
-use crate::runs::{RUN, not_found};
+use crate::runs::{self, RUN, not_found};
 use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, Caps, Charge, Dialect, End, OpenMessage, OverCap, Run, Store, StoreError, closing};
@@ -211,7 +211,7 @@ fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, Stor
         return Ok(Begun::Done { reply });
     }
     run.check_hold(wanted.epoch)?;
-    if run.state != RunState::Running {
+    if run.state == RunState::Queued {
         return Err(refused(format!("the run is {}", run.state.as_str())));
     }
     if wanted.turn != run.turn + 1 {
@@ -221,6 +221,11 @@ fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, Stor
         )));
     }
     let mut changed = false;
+    if run.state == RunState::Waiting {
+        // Whoever waited for a person has its answer, or nobody waits any more.
+        runs::move_to(work, &mut head, &run, RunState::Running)?;
+        changed = true;
+    }
     if state.as_deref() == Some("claimed") {
         if row.integer("t_epoch")? == wanted.epoch.0 {
             return Ok(Begun::Held {
@@ -232,7 +237,7 @@ fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, Stor
         changed = true;
     }
     if state.is_none() {
-        changed = answer(work, &mut head, &wanted)?;
+        changed |= answer(work, &mut head, &wanted)?;
     }
     for message in closing::take_waiting(work, &mut head, Some(run.id))? {
         head.message(work, message, wanted.dialect.as_ref())?;
@@ -376,7 +381,9 @@ impl Claim {
         let Some(end) = end else {
             return Ok(None);
         };
-        if !end.state.is_final() || !self.run.state.may_become(end.state) {
+        // A call that a user's process made may wait for a person while the model speaks; its run ends all the same.
+        let may_end = self.run.state.may_become(end.state) || self.run.state == RunState::Waiting;
+        if !end.state.is_final() || !may_end {
             return Err(refused(format!(
                 "a run that is {} cannot end as {}",
                 self.run.state.as_str(),
