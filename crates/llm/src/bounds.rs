@@ -9,7 +9,7 @@ const ANTHROPIC_IMAGE: u64 = 4_784;
 /// The most tokens that one picture costs an OpenAI model: the dearest of its formulas (2,833 + 5,667 for each of 8 tiles).
 const OPENAI_IMAGE: u64 = 48_169;
 /// What a provider adds of its own to a request: instructions on how to use tools, a date.
-const PREAMBLE: u64 = 1_000;
+pub(crate) const PREAMBLE: u64 = 1_000;
 
 /// The most tokens that a message adds to the input, given what [`crate::encode_message`] made of it: no token is shorter
 /// than a byte, and pictures are counted by formula instead of by their base64.
@@ -33,13 +33,17 @@ pub fn message_bound(format: Format, message: &Message, encoded: &[u8]) -> u64 {
             Block::Text { .. } | Block::Thinking { .. } | Block::ToolUse(_) => {}
         }
     }
-    let picture = match format {
-        Format::AnthropicMessages => ANTHROPIC_IMAGE,
-        Format::OpenaiResponses | Format::OpenaiChat => OPENAI_IMAGE,
-    };
     (encoded.len() as u64)
         .saturating_sub(base64)
-        .saturating_add(pictures.saturating_mul(picture))
+        .saturating_add(pictures.saturating_mul(picture(format)))
+}
+
+/// The most tokens that one picture costs.
+pub(crate) const fn picture(format: Format) -> u64 {
+    match format {
+        Format::AnthropicMessages => ANTHROPIC_IMAGE,
+        Format::OpenaiResponses | Format::OpenaiChat => OPENAI_IMAGE,
+    }
 }
 
 /// The most tokens that the system prompt and the tools add to the input.

@@ -151,18 +151,16 @@ impl Decoder {
         let Self {
             parser, ended, reading, ..
         } = self;
-        parser.feed(piece, |event| {
-            if *ended {
-                return Ok(());
-            }
-            match reading {
-                Reading::Anthropic(reading) => reading.take(event, events)?,
-                Reading::Responses(reading) => reading.take(event, events)?,
-                Reading::Chat(reading) => reading.take(event, events)?,
-            }
-            *ended = matches!(events.last(), Some(StreamEvent::Done(_)));
-            Ok(())
-        })
+        parser.feed(piece, |event| reading.take(ended, event, events))
+    }
+
+    /// Takes one event of a stream that somebody else takes apart; otherwise as [`Self::feed`].
+    pub fn take(&mut self, event: SseEvent<'_>, events: &mut Vec<StreamEvent>) -> Result<(), DecodeError> {
+        self.length = self.length.saturating_add(event.name.len() + event.data.len());
+        if self.length > LIMIT {
+            return Err(DecodeError::TooLong { limit: LIMIT });
+        }
+        self.reading.take(&mut self.ended, event, events)
     }
 
     /// Says that the stream has ended: [`DecodeError::Cut`] if the reply has not. Servers of the Chat format that leave
@@ -187,6 +185,43 @@ impl Decoder {
             Reading::Responses(reading) => reading.partial(),
             Reading::Chat(reading) => reading.partial(),
         }
+    }
+}
+
+impl Reading {
+    fn take(
+        &mut self,
+        ended: &mut bool,
+        event: SseEvent<'_>,
+        events: &mut Vec<StreamEvent>,
+    ) -> Result<(), DecodeError> {
+        if *ended {
+            return Ok(());
+        }
+        match self {
+            Self::Anthropic(reading) => reading.take(event, events)?,
+            Self::Responses(reading) => reading.take(event, events)?,
+            Self::Chat(reading) => reading.take(event, events)?,
+        }
+        *ended = matches!(events.last(), Some(StreamEvent::Done(_)));
+        Ok(())
+    }
+}
+
+/// What an answer that is no stream says of its tokens, as a reply without words; what it leaves out is our own count.
+#[must_use]
+pub fn whole_reply(format: Format, body: &[u8]) -> Reply {
+    let told = match format {
+        Format::AnthropicMessages => anthropic::counts(body),
+        Format::OpenaiResponses => responses::counts(body),
+        Format::OpenaiChat => chat::counts(body),
+    };
+    let (usage, counted) = settle(told, count_text(&String::from_utf8_lossy(body)));
+    Reply {
+        blocks: Vec::new(),
+        stop: StopReason::EndTurn,
+        usage,
+        counted,
     }
 }
 

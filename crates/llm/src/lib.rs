@@ -15,13 +15,15 @@
 mod bounds;
 mod decode;
 mod encode;
+mod foreign;
 mod format;
 mod request;
 mod sse;
 
 pub use bounds::{count_text, head_bound, message_bound};
-pub use decode::{Counted, DecodeError, Decoder, Reply, StreamEvent};
+pub use decode::{Counted, DecodeError, Decoder, Reply, StreamEvent, whole_reply};
 pub use encode::{Thoughts, encode_message};
+pub use foreign::{Foreign, ForeignError};
 pub use format::Format;
 pub use request::{CacheMarks, Effort, Head, Thinking, request_body};
 pub use sse::{SseError, SseEvent, SseParser};

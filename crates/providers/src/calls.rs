@@ -15,6 +15,10 @@ use crate::stream::within;
 use crate::transport::{self, Answer, ClientError};
 use crate::{Model, ModelError, ModelProblem, ModelStream, RetryLimits, Timeouts};
 
+mod relay;
+
+pub use relay::{Relay, RelayCall, RelayEvent};
+
 /// The most bytes of a provider's error that are read, and how long it may take to send them.
 const ERROR_BYTES: usize = 64 << 10;
 const ERROR_TIME: Duration = Duration::from_secs(5);
@@ -152,10 +156,11 @@ impl Providers {
         let (answer, secrets) = match &model.target {
             Target::Http(http) => {
                 let Authorized { headers, secrets } = http.authorized(&model.name)?;
-                (self.ask(model, http, headers, body, deadline).await?, secrets)
+                let asked = self.ask(model, http, headers, body, self.timeouts.first_byte, deadline);
+                (asked.await?, secrets)
             }
             Target::Script(script) => {
-                let answer = script.play(&body);
+                let answer = script.play(&body, model.format, true);
                 (
                     answer.map_err(|message| ModelError::Script {
                         model: model.name.clone(),
@@ -186,10 +191,11 @@ impl Providers {
         http: &HttpTarget,
         headers: HeaderMap,
         body: Bytes,
+        first_byte: Duration,
         deadline: Instant,
     ) -> Result<Answer, ModelError> {
         let sent = transport::send(&self.client, http, headers, body);
-        let answer = within(self.timeouts.first_byte, deadline, &model.name, "answer", sent).await?;
+        let answer = within(first_byte, deadline, &model.name, "answer", sent).await?;
         answer.map_err(|source| ModelError::Unreachable {
             model: model.name.clone(),
             address: http.url.origin().ascii_serialization(),

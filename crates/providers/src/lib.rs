@@ -8,6 +8,8 @@
 //! The model of kind `scripted` plays a file instead of asking anybody. Its words take the same way as all others: they
 //! are written as a provider's stream, faults included, and read by the same decoder.
 //!
+//! A call whose request another program wrote is a [`Relay`]: made once, and handed on event by event.
+//!
 //! A base address comes from the configuration only, redirects are not followed, no proxy is taken from the environment,
 //! plain HTTP goes to this machine only unless the model says otherwise, and a key is sent to its own model's address and
 //! found in no error.
@@ -22,7 +24,7 @@ mod settings;
 mod stream;
 mod transport;
 
-pub use calls::{Providers, ProvidersError, Retry};
+pub use calls::{Providers, ProvidersError, Relay, RelayCall, RelayEvent, Retry};
 pub use error::ModelError;
 pub use model::Model;
 pub use retry::RetryLimits;

@@ -1,17 +1,21 @@
 //! A model that plays a file: for demonstrations, tests and measurements without a key. docs/scripted.md describes the
 //! format.
 //!
-//! A script answers like a provider: it reads the request's bytes, and what it says is written as an Anthropic stream,
-//! faults included, so that everything behind it is the way of a real model.
+//! A script answers like a provider: it reads the request's bytes, and what it says is written as a provider's stream,
+//! faults included, so that everything behind it is the way of a real model. It is Anthropic's, save for programs that ask in
+//! another language.
 
 mod file;
 mod playback;
 mod request;
 mod template;
+mod told;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use llm::Format;
 
 pub(crate) use self::playback::Playback;
 
@@ -93,8 +97,8 @@ impl Script {
     }
 
     /// Answers a request as a provider would. Fails in words where the script has no answer.
-    pub(crate) fn play(&self, body: &[u8]) -> Result<Answer, String> {
-        let request = Request::parse(body)?;
+    pub(crate) fn play(&self, body: &[u8], format: Format, streams: bool) -> Result<Answer, String> {
+        let request = Request::parse(body, format)?;
         let place = self.steps.iter().position(|step| step.fits(&request)).ok_or_else(|| {
             let prompt: String = request.prompt.chars().take(120).collect();
             format!(
@@ -122,7 +126,7 @@ impl Script {
         Ok(Answer {
             status: 200,
             retry_after: None,
-            body: Body::Script(speech.play(fault)),
+            body: Body::Script(speech.play(fault, format, streams)),
         })
     }
 }

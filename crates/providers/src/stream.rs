@@ -14,7 +14,7 @@ use crate::transport::Body;
 use crate::{Model, ModelError};
 
 /// How long the end of a stream is waited for, once the model has finished, so that its connection can be used again.
-const LAST_BYTES: Duration = Duration::from_millis(50);
+pub(crate) const LAST_BYTES: Duration = Duration::from_millis(50);
 
 /// How long a provider may be silent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

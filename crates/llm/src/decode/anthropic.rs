@@ -119,6 +119,19 @@ struct OutputDetails {
     thinking_tokens: Option<u64>,
 }
 
+/// What an answer that is no stream says of its tokens.
+pub(super) fn counts(body: &[u8]) -> Told {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Whole {
+        usage: Option<Counts>,
+    }
+    let whole: Whole = serde_json::from_slice(body).unwrap_or_default();
+    let mut reading = Reading::default();
+    reading.count(whole.usage, true);
+    reading.told
+}
+
 impl Reading {
     pub(super) fn take(&mut self, event: SseEvent<'_>, events: &mut Vec<StreamEvent>) -> Result<(), DecodeError> {
         let kind = kind(event)?;

@@ -104,6 +104,35 @@ struct OutputDetails {
     reasoning_tokens: Option<u64>,
 }
 
+impl From<Counts> for Told {
+    fn from(counts: Counts) -> Self {
+        let input = counts.prompt_tokens_details.unwrap_or_default();
+        let output = counts.completion_tokens_details.unwrap_or_default();
+        Self {
+            usage: responses::usage(
+                counts.prompt_tokens,
+                input.cached_tokens,
+                input.cache_write_tokens,
+                counts.completion_tokens,
+                output.reasoning_tokens,
+            ),
+            input: true,
+            output: true,
+        }
+    }
+}
+
+/// What an answer that is no stream says of its tokens.
+pub(super) fn counts(body: &[u8]) -> Told {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Whole {
+        usage: Option<Counts>,
+    }
+    let whole: Whole = serde_json::from_slice(body).unwrap_or_default();
+    whole.usage.map(Told::from).unwrap_or_default()
+}
+
 impl Reading {
     pub(super) fn take(&mut self, event: SseEvent<'_>, events: &mut Vec<StreamEvent>) -> Result<(), DecodeError> {
         if event.data == "[DONE]" {
@@ -114,19 +143,7 @@ impl Reading {
             return Err(failure.into());
         }
         if let Some(counts) = chunk.usage {
-            let input = counts.prompt_tokens_details.unwrap_or_default();
-            let output = counts.completion_tokens_details.unwrap_or_default();
-            self.told = Told {
-                usage: responses::usage(
-                    counts.prompt_tokens,
-                    input.cached_tokens,
-                    input.cache_write_tokens,
-                    counts.completion_tokens,
-                    output.reasoning_tokens,
-                ),
-                input: true,
-                output: true,
-            };
+            self.told = counts.into();
         }
         // One choice is asked for; more are nobody's.
         for choice in chunk.choices.into_iter().filter(|choice| choice.index == 0) {

@@ -286,6 +286,12 @@ fn summary(item: &Value) -> String {
     if summary.is_empty() { texts("content") } else { summary }.join("\n\n")
 }
 
+/// What an answer that is no stream says of its tokens.
+pub(super) fn counts(body: &[u8]) -> Told {
+    let response: Response = serde_json::from_slice(body).unwrap_or_default();
+    told(response.usage)
+}
+
 fn told(counts: Option<Counts>) -> Told {
     let Some(counts) = counts else {
         return Told::default();

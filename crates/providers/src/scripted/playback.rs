@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use domain::{MessageId, Usage};
+use llm::Format;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 use super::file::{Fault, Step};
 use super::request::Request;
 use super::template::{fill, fill_value};
+use super::told;
 
 /// How many letters of text our own count takes for a token: what a model may say is cut there.
 const LETTERS: u64 = 3;
@@ -19,13 +21,14 @@ const FOREVER: Duration = Duration::from_secs(86_400 * 365);
 
 /// What a step says to a request, its templates filled.
 pub(super) struct Speech {
-    thinking: String,
-    text: String,
+    pub(super) thinking: String,
+    pub(super) text: String,
     /// Id, name and arguments of each call.
-    calls: Vec<(String, String, String)>,
-    usage: Usage,
-    stop: &'static str,
-    delay: Duration,
+    pub(super) calls: Vec<(String, String, String)>,
+    pub(super) usage: Usage,
+    /// Why it stops, as Anthropic says it.
+    pub(super) stop: &'static str,
+    pub(super) delay: Duration,
     pause: Duration,
     piece: usize,
 }
@@ -91,64 +94,41 @@ impl Speech {
         self.usage.thinking = self.usage.thinking.min(max_tokens);
     }
 
-    pub(super) fn play(&self, fault: Option<&Fault>) -> Playback {
+    /// The pieces of a text, each with the pause before it.
+    pub(super) fn pieces<'t>(&self, text: &'t str) -> impl Iterator<Item = (Duration, &'t str)> {
+        let pause = self.pause;
+        let pause = move |place: usize| if place == 0 { Duration::ZERO } else { pause };
+        pieces(text, self.piece)
+            .enumerate()
+            .map(move |(place, piece)| (pause(place), piece))
+    }
+
+    pub(super) fn play(&self, fault: Option<&Fault>, format: Format, streams: bool) -> Playback {
         let mut playback = Playback::default();
         if fault.is_some_and(|fault| fault.silent) {
             playback.pieces.push_back((FOREVER, Bytes::new()));
         }
-        let told = fault.is_none_or(|fault| !fault.no_usage);
-        let usage = |value: Value| if told { value } else { Value::Null };
-        let Usage {
-            input,
-            cache_read,
-            cache_write,
-            cache_write_hour,
-            output,
-            thinking,
-        } = self.usage;
-        playback.say(self.delay, &json!({"type": "message_start", "message": {"role": "assistant", "usage": usage(json!({
-            "input_tokens": input,
-            "cache_read_input_tokens": cache_read,
-            "cache_creation_input_tokens": cache_write + cache_write_hour,
-            "cache_creation": {"ephemeral_5m_input_tokens": cache_write, "ephemeral_1h_input_tokens": cache_write_hour},
-        }))}}));
-        let mut index = 0;
-        for (kind, key, text) in [("thinking", "thinking", &self.thinking), ("text", "text", &self.text)] {
-            if text.is_empty() {
-                continue;
+        let counts = fault.is_none_or(|fault| !fault.no_usage);
+        if streams {
+            let told = told::stream(self, format, counts);
+            for (place, (delay, event)) in told.events.iter().enumerate() {
+                if place == told.words && fault.is_some_and(|fault| fault.malformed) {
+                    playback.pieces.push_back((
+                        Duration::ZERO,
+                        Bytes::from_static(b"event: content_block_start\ndata: {\"index\":\n\n"),
+                    ));
+                }
+                playback.say(*delay, format, event);
             }
-            playback.say(
-                Duration::ZERO,
-                &json!({"type": "content_block_start", "index": index, "content_block": {"type": kind, key: ""}}),
-            );
-            for (place, piece) in pieces(text, self.piece).enumerate() {
-                let pause = if place == 0 { Duration::ZERO } else { self.pause };
-                playback.say(pause, &json!({"type": "content_block_delta", "index": index, "delta": {"type": format!("{kind}_delta"), key: piece}}));
+            if format == Format::OpenaiChat {
+                playback
+                    .pieces
+                    .push_back((Duration::ZERO, Bytes::from_static(b"data: [DONE]\n\n")));
             }
-            if kind == "thinking" {
-                playback.say(Duration::ZERO, &json!({"type": "content_block_delta", "index": index, "delta": {"type": "signature_delta", "signature": "scripted"}}));
-            }
-            playback.say(Duration::ZERO, &json!({"type": "content_block_stop", "index": index}));
-            index += 1;
+        } else {
+            let whole = told::whole(self, format, counts).to_string();
+            playback.pieces.push_back((self.delay, whole.into()));
         }
-        if fault.is_some_and(|fault| fault.malformed) {
-            playback.pieces.push_back((
-                Duration::ZERO,
-                Bytes::from_static(b"event: content_block_start\ndata: {\"index\":\n\n"),
-            ));
-        }
-        for (id, name, arguments) in &self.calls {
-            playback.say(Duration::ZERO, &json!({"type": "content_block_start", "index": index, "content_block": {"type": "tool_use", "id": id, "name": name, "input": {}}}));
-            playback.say(Duration::ZERO, &json!({"type": "content_block_delta", "index": index, "delta": {"type": "input_json_delta", "partial_json": arguments}}));
-            playback.say(Duration::ZERO, &json!({"type": "content_block_stop", "index": index}));
-            index += 1;
-        }
-        playback.say(Duration::ZERO, &json!({
-            "type": "message_delta",
-            "delta": {"stop_reason": self.stop},
-            "usage": usage(json!({"output_tokens": output, "output_tokens_details": {"thinking_tokens": thinking}})),
-        }));
-        playback.say(Duration::ZERO, &json!({"type": "message_stop"}));
         if let Some(length) = fault.and_then(|fault| fault.cut_after) {
             playback.cut_after(length);
         }
@@ -203,10 +183,15 @@ impl Playback {
         Some(piece)
     }
 
-    fn say(&mut self, delay: Duration, event: &Value) {
-        let kind = event["type"].as_str().unwrap_or_default();
-        self.pieces
-            .push_back((delay, format!("event: {kind}\ndata: {event}\n\n").into()));
+    fn say(&mut self, delay: Duration, format: Format, event: &Value) {
+        let said = match format {
+            Format::AnthropicMessages | Format::OpenaiResponses => {
+                let kind = event["type"].as_str().unwrap_or_default();
+                format!("event: {kind}\ndata: {event}\n\n")
+            }
+            Format::OpenaiChat => format!("data: {event}\n\n"),
+        };
+        self.pieces.push_back((delay, said.into()));
     }
 
     fn cut_after(&mut self, length: usize) {

@@ -43,7 +43,7 @@ fn exchange(results: &[&str]) -> [Value; 2] {
 }
 
 async fn hear(script: &Script, body: &[u8]) -> Result<Reply, String> {
-    let mut answer = script.play(body)?;
+    let mut answer = script.play(body, Format::AnthropicMessages, true)?;
     let mut decoder = Decoder::new(Format::AnthropicMessages);
     let mut events = Vec::new();
     while let Some(piece) = answer.body.piece().await.unwrap() {
@@ -181,7 +181,7 @@ async fn faults_strike_as_often_as_they_say() {
     let script = Script::parse("steps: [{ text: fine, fault: { status: 529, times: 2, retry_after: 3 } }]").unwrap();
     let body = body(&[user("go")], 100);
     for status in [529, 529, 200, 200] {
-        let answer = script.play(&body).unwrap();
+        let answer = script.play(&body, Format::AnthropicMessages, true).unwrap();
         assert_eq!(answer.status, status);
         assert_eq!(answer.retry_after.is_some(), status == 529);
     }
