@@ -201,6 +201,19 @@ impl Render {
                     None => self.pass(&called)?,
                 }
             }
+            Event::ModelCalled {
+                model,
+                status,
+                code,
+                cost,
+                ..
+            } => {
+                let model = one_line(model, 60);
+                match code {
+                    Some(code) => self.note("33", &format!("  ✗ model {model}: {} ({status})", one_line(code, 60)))?,
+                    None => self.pass(&format!("model {model}, for a program: {cost}"))?,
+                }
+            }
             Event::EgressDenied { host, port, reason, .. } => {
                 let line = format!(
                     "  ✗ no way out to {}:{port}: {}",

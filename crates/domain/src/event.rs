@@ -141,6 +141,27 @@ pub enum Event {
         /// Bytes of the result that were handed on.
         bytes: u64,
     },
+    /// A program in the sandbox asked a model by itself, or was refused. What was said stands nowhere.
+    ModelCalled {
+        /// The run that it was asked in; none where none was under way.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        run: Option<RunId>,
+        /// The model that was asked for.
+        model: String,
+        /// How: `messages`, `responses`, `chat/completions`.
+        route: String,
+        /// What came of it, as HTTP says it; 499 where nobody waited for the end.
+        status: u16,
+        /// Why it failed, in one word for a program.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
+        /// How long it took, to the last word, in microseconds.
+        micros: u64,
+        /// Tokens. They stand in an event `usage` too, which is what is paid.
+        usage: Usage,
+        /// What was charged.
+        cost: Money,
+    },
     /// Something in the sandbox wanted out, and was refused.
     EgressDenied {
         /// The name or address that it asked for.
