@@ -11,6 +11,7 @@
 
 mod answer;
 mod arguments;
+mod audited;
 mod body;
 mod client;
 pub mod contract;

@@ -70,6 +70,8 @@ const PLAIN: [&str; 29] = [
     "required",
 ];
 const MORE: [&str; 4] = ["title", "type", "uniqueItems", "writeOnly"];
+/// Our own: what the audit is told of a value. True or false.
+const OURS: [&str; 2] = ["x-audit", "x-redact"];
 
 impl Schema {
     /// Takes a schema that was found to be good.
@@ -189,6 +191,10 @@ fn words(schema: &Value, pointer: &str, depth: usize, flaws: &mut Vec<Flaw>) {
                 let remedy = "write #/$defs/NAME, and the schema as [schemas.NAME] or in schemas/NAME.json";
                 flaws.push(flaw(&here, &format!("the reference {value} leads elsewhere"), remedy));
             }
+        } else if OURS.contains(&word.as_str()) {
+            if !value.is_boolean() {
+                flaws.push(flaw(&here, &format!("{word} is {value}"), "write true or false"));
+            }
         } else if !PLAIN.contains(&word.as_str()) && !MORE.contains(&word.as_str()) {
             let known = TABLES
                 .iter()
@@ -196,6 +202,7 @@ fn words(schema: &Value, pointer: &str, depth: usize, flaws: &mut Vec<Flaw>) {
                 .chain(&SINGLE)
                 .chain(&PLAIN)
                 .chain(&MORE)
+                .chain(&OURS)
                 .copied();
             let remedy = match nearest(word, known) {
                 Some(known) => format!("did you mean {known}?"),
@@ -242,6 +249,8 @@ mod tests {
                 "leads elsewhere",
             ),
             (json!({ "anyOf": [{ "type": "string" }, 5] }), "/anyOf/1", "no schema"),
+            (json!({ "type": "string", "x-redact": "yes" }), "/x-redact", "x-redact is \"yes\""),
+            (json!({ "type": "string", "x-redac": true }), "/x-redac", "no word"),
         ] {
             let found = flaws(&schema);
             assert!(

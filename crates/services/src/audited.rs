@@ -1,0 +1,143 @@
+//! What the audit is told of a call's arguments: their names and sizes, and the values that a definition wants there.
+//!
+//! A property that says `"x-audit": true` is written with its value, where that is a short text, a number, true, false or null.
+//! One that says `"x-redact": true`, that is `writeOnly`, or whose `format` is `password` or `secret`, never is, whatever else it says.
+
+use serde_json::{Map, Value, json};
+
+use crate::Schema;
+
+/// Arguments that are told of; of more, only how many they are.
+const MOST: usize = 32;
+/// Characters of a value, and of a name that the definition does not have.
+const LONGEST: usize = 100;
+
+impl Schema {
+    /// What of these arguments, an object, may stand in an audit log.
+    #[must_use]
+    pub fn audited(&self, arguments: &Value) -> Value {
+        let Value::Object(arguments) = arguments else {
+            return Value::Null;
+        };
+        let mut told = Map::new();
+        for (name, value) in arguments.iter().take(MOST) {
+            let property = self
+                .value()
+                .get("properties")
+                .and_then(|properties| properties.get(name));
+            let name = match property {
+                Some(_) => name.clone(),
+                None => shown(name),
+            };
+            told.insert(name, self.told_of(property, value));
+        }
+        if arguments.len() > MOST {
+            told.insert("…".to_owned(), json!({ "more": arguments.len() - MOST }));
+        }
+        told.into()
+    }
+
+    fn told_of(&self, property: Option<&Value>, value: &Value) -> Value {
+        let written = property
+            .into_iter()
+            .flat_map(|property| [property, self.followed(property)]);
+        let written: Vec<&Value> = written.collect();
+        let says = |word: &str| written.iter().any(|schema| schema[word] == true);
+        let is_secret = written
+            .iter()
+            .any(|schema| schema["format"] == "password" || schema["format"] == "secret");
+        if says("x-redact") || says("writeOnly") || is_secret {
+            return json!({ "redacted": true });
+        }
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) if says("x-audit") => json!({ "value": value }),
+            Value::String(text) if says("x-audit") => json!({ "value": shown(text) }),
+            other => json!({ "bytes": other.to_string().len() }),
+        }
+    }
+}
+
+/// A text as an untrusted party wrote it, made fit to be shown.
+fn shown(text: &str) -> String {
+    let mut letters = text.chars();
+    let mut shown: String = letters
+        .by_ref()
+        .take(LONGEST)
+        .map(|letter| if letter.is_control() { '\u{fffd}' } else { letter })
+        .collect();
+    if letters.next().is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn schema() -> Schema {
+        Schema::new(json!({
+            "type": "object",
+            "properties": {
+                "id": { "type": "string", "x-audit": true },
+                "limit": { "$ref": "#/$defs/limit" },
+                "all": { "type": "boolean", "x-audit": true },
+                "text": { "type": "string" },
+                "list": { "type": "array", "x-audit": true },
+                "pin": { "type": "string", "x-audit": true, "x-redact": true },
+                "password": { "type": "string", "x-audit": true, "format": "password" },
+                "key": { "$ref": "#/$defs/key", "x-audit": true },
+                "once": { "type": "string", "x-audit": true, "writeOnly": true },
+            },
+            "$defs": {
+                "limit": { "type": "integer", "x-audit": true },
+                "key": { "type": "string", "format": "secret" },
+            },
+        }))
+    }
+
+    #[test]
+    fn values_are_told_only_where_the_definition_says_so() {
+        let told = schema().audited(&json!({
+            "id": "12", "limit": 5, "all": false, "text": "my salary", "list": ["a"],
+        }));
+        assert_eq!(
+            told,
+            json!({
+                "id": { "value": "12" },
+                "limit": { "value": 5 },
+                "all": { "value": false },
+                "text": { "bytes": 11 },
+                "list": { "bytes": 5 },
+            })
+        );
+        assert_eq!(schema().audited(&Value::Null), Value::Null);
+    }
+
+    #[test]
+    fn what_is_secret_is_never_told_not_even_its_length() {
+        let arguments = json!({ "pin": "1234", "password": "hunter2", "key": "sk-canary", "once": "x" });
+        let told = schema().audited(&arguments);
+        for name in ["pin", "password", "key", "once"] {
+            assert_eq!(told[name], json!({ "redacted": true }), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_long_is_cut_and_what_is_many_is_counted() {
+        let long = "é".repeat(1_000);
+        let told = schema().audited(&json!({ "id": long, "a\nname": 1 }));
+        assert_eq!(
+            told["id"]["value"].as_str().map(|value| value.chars().count()),
+            Some(LONGEST + 1)
+        );
+        assert_eq!(told["a\u{fffd}name"], json!({ "bytes": 1 }));
+        let many: Map<String, Value> = (0..1_000)
+            .map(|number| (number.to_string().repeat(99), 1.into()))
+            .collect();
+        let told = schema().audited(&many.into());
+        assert_eq!(told.as_object().map(Map::len), Some(MOST + 1));
+        assert_eq!(told["…"], json!({ "more": 1_000 - MOST }));
+        assert!(told.to_string().len() < 8_192, "{}", told.to_string().len());
+    }
+}
