@@ -1,0 +1,140 @@
+//! MCP servers that are programs: foreign code beside the keys.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use services::import::McpOptions;
+use services::{Auth, Code, Command, Server, ServiceSettings};
+
+use crate::rig::KEY;
+use crate::shop::{ShopRig, settings};
+
+/// A service of the server beside this file.
+async fn started(ports: Vec<u16>) -> ShopRig {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/server.py");
+    let options = McpOptions {
+        name: "shop".to_owned(),
+        server: Server::Command(Command {
+            words: vec!["/usr/bin/python3".into(), script.to_string_lossy().into_owned()],
+            environment: Vec::new(),
+            read: vec![script],
+            ports,
+        }),
+        auth: Some(Auth::Environment {
+            name: "API_TOKEN".to_owned(),
+        }),
+        only: Vec::new(),
+    };
+    let settings = ServiceSettings {
+        addresses: Vec::new(),
+        ..settings()
+    };
+    ShopRig::of(&options, settings).await
+}
+
+async fn text(rig: &ShopRig, method: &str, arguments: Value) -> String {
+    let answer = rig.ask(method, arguments).await.unwrap();
+    answer["text"].as_str().unwrap().to_owned()
+}
+
+/// Whether a process is there and runs.
+fn lives(pid: &str) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_is_asked_like_any_other_server() {
+    let rig = started(Vec::new()).await;
+    assert_eq!(text(&rig, "echo", json!({ "text": "hé" })).await, "hé");
+    assert_eq!(text(&rig, "echo", json!({ "text": KEY })).await, "*".repeat(KEY.len()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_080_a_servers_program_finds_nothing_worth_stealing() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("key");
+    std::fs::File::create(&secret).unwrap().write_all(b"canary-key-file").unwrap();
+    let path = folder.path().join("host.sock");
+    let _host = UnixListener::bind(&path).unwrap();
+    let inner = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = inner.local_addr().unwrap().port();
+    for ports in [Vec::new(), vec![443]] {
+        let rig = started(ports).await;
+        let arguments = json!({ "secret": secret, "serve": std::process::id(), "path": path, "port": port });
+        let found = text(&rig, "spy", arguments).await;
+        assert!(!found.contains("canary-key-file"), "{found}");
+        let found: Value = serde_json::from_str(&found).unwrap();
+        for name in [
+            "secret", "folder", "environ", "mem", "fds", "link", "shadow", "write", "signal", "unix", "tcp", "child",
+        ] {
+            let outcome = found[name].as_str().unwrap();
+            assert!(outcome.starts_with("refused: "), "{name}: {outcome}");
+        }
+        assert_eq!(found["scratch"], "x");
+        assert_eq!(found["token"], "*".repeat(KEY.len()), "it is the one thing that it was given");
+        assert_eq!(found["limits"], json!(["1024", "0"]));
+        let environment: Vec<&str> = found["environment"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let known = ["API_TOKEN", "HOME", "LANG", "LC_CTYPE", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "_"];
+        assert!(environment.iter().all(|name| known.contains(name)), "{environment:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_named_can_be_reached() {
+    let inner = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = inner.local_addr().unwrap().port();
+    let rig = started(vec![port]).await;
+    let arguments = json!({ "secret": "/none/x", "serve": 1, "path": "/none", "port": port });
+    let found: Value = serde_json::from_str(&text(&rig, "spy", arguments).await).unwrap();
+    assert_eq!(found["tcp"], "'connected'");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_dies_or_floods_is_started_anew() {
+    let rig = started(Vec::new()).await;
+    let first = text(&rig, "pid", json!({})).await;
+    assert_eq!(text(&rig, "pid", json!({})).await, first, "one program serves all calls");
+    rig.fails("die", json!({}), Code::AnswerCut).await;
+    let second = text(&rig, "pid", json!({})).await;
+    assert_ne!(second, first);
+    let failure = rig.ask("flood", json!({})).await.unwrap_err();
+    assert_eq!(failure.code, Code::AnswerCut, "{failure:?}");
+    assert_ne!(text(&rig, "pid", json!({})).await, second);
+    assert!(!lives(&second));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_program_started_ends_with_the_service() {
+    let rig = started(Vec::new()).await;
+    let (server, child) = (text(&rig, "pid", json!({})).await, text(&rig, "leave", json!({})).await);
+    assert!(lives(&server) && lives(&child));
+    let ShopRig { services, tasks, .. } = rig;
+    drop(services);
+    tasks.shut_down(std::time::Duration::from_secs(10)).await;
+    while lives(&server) || lives(&child) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_is_not_there_is_told() {
+    let options = McpOptions {
+        name: "shop".to_owned(),
+        server: Server::Command(Command {
+            words: vec!["no-such-program".into()],
+            ..Command::default()
+        }),
+        auth: None,
+        only: Vec::new(),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let tasks = lifecycle::Tasks::new();
+    let catalogue = options.catalogue(folder.path()).unwrap();
+    let services = crate::shop::services(&catalogue, ServiceSettings::default(), &tasks);
+    let failure = services.tools("shop").await.unwrap_err();
+    assert_eq!(failure.code, Code::Unreachable);
+    assert!(failure.message.contains("there is no program \"no-such-program\""), "{failure}");
+}
