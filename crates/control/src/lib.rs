@@ -14,6 +14,7 @@
 //! rights, offer                  what a session may do, and what a run is given of it
 //! link, calls, way_out, attempts what comes out of sandboxes
 //! turns, history, compaction     one call of a model
+//! raw                            calls of models that programs in a sandbox make by themselves
 //! money                          what it may cost, and what it did
 //! ```
 
@@ -33,6 +34,7 @@ mod live;
 mod money;
 mod offer;
 mod prompts;
+mod raw;
 mod rights;
 mod turns;
 mod watch;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use domain::{Placement, SandboxId};
 use link::server::{Carrier, LinkHandler, ServiceAnswer};
-use protocol::{Refusal, RefusalCode, ServiceFailure, ServiceRequest, ToControl, TurnReply, TurnRequest};
+use protocol::{ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, ToControl, TurnReply, TurnRequest};
 use secret::Secret;
 
 use crate::Control;
@@ -58,6 +58,16 @@ impl LinkHandler for Control {
     ) -> Result<ServiceAnswer, ServiceFailure> {
         let live = self.authorized(sandbox, token).await?;
         self.call_service(&live, request).await
+    }
+
+    async fn model(
+        &self,
+        sandbox: SandboxId,
+        token: &Secret,
+        request: ModelRequest,
+    ) -> Result<ServiceAnswer, ServiceFailure> {
+        let live = self.authorized(sandbox, token).await?;
+        self.call_model(&live, request).await
     }
 
     async fn event(&self, sandbox: SandboxId, event: ToControl) {

@@ -36,6 +36,8 @@ pub(crate) struct Live {
     /// Held by the run under way.
     pub(crate) driving: tokio::sync::Mutex<()>,
     pub(crate) rights: Mutex<Rights>,
+    /// By how many tokens a model's provider, at most, counted more than the bytes of a program's request.
+    pub(crate) beyond: Mutex<HashMap<String, u64>>,
     active: Mutex<Option<Arc<Active>>>,
     speaking: Mutex<Option<Arc<Speaking>>>,
 }
@@ -90,6 +92,7 @@ impl Live {
             turns: Arc::default(),
             driving: tokio::sync::Mutex::default(),
             rights: Mutex::default(),
+            beyond: Mutex::default(),
             active: Mutex::default(),
             speaking: Mutex::default(),
         }

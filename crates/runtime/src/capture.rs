@@ -9,6 +9,9 @@ use link::client::Client;
 
 use names::Names;
 
+/// Bytes that are under way in each direction of a connection.
+const UNDER_WAY: usize = 64 << 10;
+
 mod connections;
 mod message;
 mod names;

@@ -1,4 +1,5 @@
-//! What PID 1 offers to the user's processes: a socket with a closed list of routes, while a run is on that may use them.
+//! What PID 1 offers to the user's processes: a socket with a closed list of routes, while a run is on that may use them, and a
+//! port (`door`) for programs that know nothing of the socket: other harnesses, clients of the Model Context Protocol.
 //!
 //! | request | body | answer |
 //! |---|---|---|
@@ -6,12 +7,14 @@
 //! | `GET /v1/services` | | a line for each service |
 //! | `GET /v1/services/NAME` | | TypeScript declarations of that service |
 //!
-//! It is a socket in the file system and no port of 127.0.0.1, because a page in a browser inside reaches every port there is.
+//! It is a socket in the file system and no port of 127.0.0.1, because a page in a browser inside reaches every port there is;
+//! the port refuses what comes from pages.
 //! Every process inside may call it, and shows nothing: the token is added here, on the other side of the wall. So there is
 //! nothing to steal, and whatever one process may do here, all may. What is asked is not judged here either: the control
 //! plane decides on each call, and keeps the books. Here are the caps alone.
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,16 +22,18 @@ use std::time::Duration;
 
 use lifecycle::{Stop, Tasks};
 use link::client::Client;
-use protocol::ServiceGrant;
-use sandbox::inside::SERVICES_SOCKET;
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use protocol::{Grants, ServiceGrant};
+use sandbox::inside::{HARNESS_PORT, SERVICES_SOCKET};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tracing::{debug, warn};
 
 use crate::hands::Hands;
 use crate::outbox::Outbox;
 use pace::Pace;
 
+mod door;
+mod mcp;
 mod pace;
 mod routes;
 mod span;
@@ -54,6 +59,8 @@ struct Offered {
     hands: Arc<Hands>,
     outbox: Outbox,
     services: Vec<ServiceGrant>,
+    /// The models that programs may ask.
+    models: Vec<String>,
     calls: Arc<Semaphore>,
     pace: Pace,
 }
@@ -69,33 +76,42 @@ impl Offers {
         }
     }
 
-    /// Offers these services from now on and no others; without any there is no socket. What is under way on the offer
-    /// before is cut.
-    pub(crate) fn set(&self, services: Vec<ServiceGrant>) {
+    /// Offers these services and models from now on and no others; without any there is neither socket nor port. What is under
+    /// way on the offer before is cut.
+    pub(crate) fn set(&self, grants: &Grants) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = open.take() {
             before.cancel();
             // It is bound anew below, or gone.
             let _ = std::fs::remove_file(SERVICES_SOCKET);
         }
-        if services.is_empty() {
+        if grants.services.is_empty() && grants.models.is_empty() {
             return;
         }
         let offered = Arc::new(Offered {
             client: self.client.clone(),
             hands: Arc::clone(&self.hands),
             outbox: self.outbox.clone(),
-            services,
+            services: grants.services.clone(),
+            models: grants.models.clone(),
             calls: Arc::new(Semaphore::new(CALLS)),
             pace: Pace::default(),
         });
-        match bind(Path::new(SERVICES_SOCKET)) {
+        let tasks = self.tasks.child();
+        *open = Some(tasks.stop());
+        if !offered.services.is_empty() {
+            match bind(Path::new(SERVICES_SOCKET)) {
+                Ok(listener) => {
+                    tasks.spawn_until_stopped(accept(listener, Arc::clone(&offered), tasks.clone()));
+                }
+                Err(error) => warn!(%error, "cannot listen at {SERVICES_SOCKET}: no service can be called"),
+            }
+        }
+        match listen() {
             Ok(listener) => {
-                let tasks = self.tasks.child();
-                *open = Some(tasks.stop());
                 tasks.spawn_until_stopped(accept(listener, offered, tasks.clone()));
             }
-            Err(error) => warn!(%error, "cannot listen at {SERVICES_SOCKET}: no service can be called"),
+            Err(error) => warn!(%error, "cannot listen at port {HARNESS_PORT}: programs can ask no model"),
         }
     }
 }
@@ -106,27 +122,72 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-async fn accept(listener: UnixListener, offered: Arc<Offered>, tasks: Tasks) {
+/// Not asynchronous, so that it is there when this returns.
+fn listen() -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v4()?;
+    // Connections of the run before may still be closing.
+    socket.set_reuseaddr(true)?;
+    socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, HARNESS_PORT)))?;
+    socket.listen(64)
+}
+
+/// Where connections come from.
+trait Accepts: Send + 'static {
+    type Stream: Send + 'static;
+
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+
+    fn serve(stream: Self::Stream, offered: Arc<Offered>) -> impl Future<Output = hyper::Result<()>> + Send;
+}
+
+impl Accepts for UnixListener {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        Ok(self.accept().await?.0)
+    }
+
+    fn serve(stream: UnixStream, offered: Arc<Offered>) -> impl Future<Output = hyper::Result<()>> + Send {
+        routes::serve(stream, offered)
+    }
+}
+
+impl Accepts for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        let (stream, _) = self.accept().await?;
+        // Words come in small pieces, and each is waited for.
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    fn serve(stream: TcpStream, offered: Arc<Offered>) -> impl Future<Output = hyper::Result<()>> + Send {
+        door::serve(stream, offered)
+    }
+}
+
+async fn accept<L: Accepts>(listener: L, offered: Arc<Offered>, tasks: Tasks) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
         };
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let stream = match listener.next().await {
+            Ok(stream) => stream,
             Err(error) => {
                 debug!(%error, "a connection was gone before it was accepted");
                 tokio::time::sleep(Duration::from_millis(10)).await;
                 continue;
             }
         };
-        tasks.spawn_until_stopped(serve(stream, Arc::clone(&offered), place));
+        tasks.spawn_until_stopped(serve::<L>(stream, Arc::clone(&offered), place));
     }
 }
 
-async fn serve(stream: UnixStream, offered: Arc<Offered>, place: tokio::sync::OwnedSemaphorePermit) {
+async fn serve<L: Accepts>(stream: L::Stream, offered: Arc<Offered>, place: OwnedSemaphorePermit) {
     let _place = place;
-    if let Err(error) = routes::serve(stream, offered).await {
+    if let Err(error) = L::serve(stream, offered).await {
         debug!(%error, "a connection of a user's process ended badly");
     }
 }

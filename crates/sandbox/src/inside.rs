@@ -15,6 +15,9 @@ pub const LINK_SOCKET: &str = "link.sock";
 /// The socket at which the runtime takes calls of services from the user's processes, while a run may make any.
 pub const SERVICES_SOCKET: &str = "/run/belljar-services.sock";
 
+/// The port of 127.0.0.1 at which the runtime lets the user's programs ask models and call services as tools, while a run may.
+pub const HARNESS_PORT: u16 = 3129;
+
 /// The session's files: outlive the sandbox.
 pub const WORKSPACE: &str = "/workspace";
 

@@ -9,10 +9,12 @@ use lifecycle::Tasks;
 use link::client::Client;
 use rustix::net::sockopt::{ip_original_dst, ipv6_original_dst, set_socket_linger};
 use sandbox::capture::{DNS_PORT, TCP_PORT};
+use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tracing::{debug, warn};
 
+use super::UNDER_WAY;
 use super::names::Names;
 use super::questions::Resolver;
 
@@ -102,7 +104,7 @@ impl Carrier {
         match self.client.connect(&host, bound_for.port()).await {
             Ok(mut far) => {
                 end_by_reset(&stream, false);
-                if let Err(error) = tokio::io::copy_bidirectional(&mut stream, &mut far).await {
+                if let Err(error) = copy_bidirectional_with_sizes(&mut stream, &mut far, UNDER_WAY, UNDER_WAY).await {
                     debug!(%error, host, "a connection broke off");
                     end_by_reset(&stream, true);
                 }

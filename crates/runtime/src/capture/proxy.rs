@@ -10,11 +10,13 @@ use std::time::Duration;
 use lifecycle::Tasks;
 use link::client::{Client, ClientError, Tunnel};
 use sandbox::capture::PROXY_PORT;
+use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tracing::{debug, warn};
 
+use super::UNDER_WAY;
 use super::names::Names;
 
 mod forward;
@@ -117,7 +119,7 @@ fn is_name(host: &str) -> bool {
 
 /// Carries bytes both ways until both sides have ended.
 async fn carry(mut near: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin, mut far: Tunnel) {
-    if let Err(error) = tokio::io::copy_bidirectional(&mut near, &mut far).await {
+    if let Err(error) = copy_bidirectional_with_sizes(&mut near, &mut far, UNDER_WAY, UNDER_WAY).await {
         debug!(%error, "a connection through the proxy broke off");
     }
 }

@@ -68,10 +68,20 @@ pub(super) struct Shared {
 struct State {
     orders: Option<mpsc::Sender<ToHands>>,
     environment: BTreeMap<String, String>,
+    /// What stands in it beside, while a run is on; what the session says of the same variable wins.
+    offered: BTreeMap<String, String>,
     prepared: Prepared,
     calls: HashMap<ToolCallId, oneshot::Sender<ToolResult>>,
     stops: HashMap<u64, oneshot::Sender<()>>,
     files: HashMap<u64, oneshot::Sender<Result<FileAnswer, String>>>,
+}
+
+impl State {
+    fn whole_environment(&self) -> ToHands {
+        let mut environment = self.offered.clone();
+        environment.extend(self.environment.clone());
+        ToHands::Environment { environment }
+    }
 }
 
 /// The run that is on, if one is.
@@ -110,8 +120,25 @@ impl Hands {
 
     /// The environment of the processes that tools start from now on, beside what the image says.
     pub(crate) async fn set_environment(&self, environment: BTreeMap<String, String>) {
-        self.shared.state().environment.clone_from(&environment);
-        self.shared.order(ToHands::Environment { environment }).await;
+        let whole = {
+            let mut state = self.shared.state();
+            state.environment = environment;
+            state.whole_environment()
+        };
+        self.shared.order(whole).await;
+    }
+
+    /// What stands in that environment while a run is on.
+    pub(crate) async fn offer(&self, offered: BTreeMap<String, String>) {
+        let whole = {
+            let mut state = self.shared.state();
+            if state.offered == offered {
+                return;
+            }
+            state.offered = offered;
+            state.whole_environment()
+        };
+        self.shared.order(whole).await;
     }
 
     /// Whether a run is on, and what it may use: the hands keep something started ahead.
@@ -205,9 +232,8 @@ impl Shared {
     /// These hands take orders from now on. First they learn what the ones before knew.
     pub(super) fn begin(&self, orders: mpsc::Sender<ToHands>) {
         let mut state = self.state();
-        let environment = state.environment.clone();
         // The queue is new and longer than this.
-        let _ = orders.try_send(ToHands::Environment { environment });
+        let _ = orders.try_send(state.whole_environment());
         if state.prepared.on {
             let _ = orders.try_send(state.prepared.clone().into());
         }

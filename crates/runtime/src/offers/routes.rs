@@ -123,7 +123,7 @@ impl Offered {
     }
 
     /// Asks the control plane. While it is not there nothing was asked, so it is asked again.
-    async fn ask(&self, request: &Bytes) -> Result<ServiceResult, ServiceFailure> {
+    pub(super) async fn ask(&self, request: &Bytes) -> Result<ServiceResult, ServiceFailure> {
         let mut tries = 0;
         loop {
             match self.client.service(request.clone()).await {
