@@ -1,5 +1,6 @@
 //! A: the agent, beside another one that gets the same prompts, the same model and the same command.
 
+mod methods;
 mod prefix;
 mod runtime;
 
@@ -83,6 +84,9 @@ pub(crate) struct Effort {
 pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Findings) {
     if wanted.any(&["A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8"]) {
         found.take("A", compare(programs, wanted).await);
+    }
+    if wanted.has("A9") {
+        found.take("A9", methods::measure(programs).await);
     }
 }
 

@@ -2,8 +2,11 @@
 
 mod caps;
 mod histories;
+mod services;
 mod watchers;
+mod way_out;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -18,6 +21,7 @@ use tokio::sync::mpsc;
 use crate::inside::{Seat, Seats, World};
 use crate::installation::Programs;
 use crate::models::Say;
+use crate::peers::litellm;
 use crate::processes::processor_time;
 use crate::report::{Findings, Measure};
 use crate::sample::{Sample, WARM_UPS, scaled, synced_write};
@@ -39,16 +43,18 @@ const CAPS: &str = "[budget]\nrun = 10000.00\nsession = 10000.00\nuser = 100000.
 pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Findings) {
     if wanted.any(&["G1", "G2"]) {
         let (programs, one, two) = (programs.clone(), wanted.has("G1"), wanted.has("G2"));
-        // Whoever gives up waiting ends what goes on in the thread.
-        let stop = Stop::new();
-        let _given_up = stop.clone().drop_guard();
-        let measuring = std::thread::spawn(move || pinned(&stop, || speed(&programs, one, two)));
-        let measured = tokio::task::spawn_blocking(move || measuring.join()).await;
-        let broken = || bail!("the generator broke down");
+        let measured = on_its_core(move || async move { speed(&programs, one, two).await });
+        found.take("G1, G2", measured.await);
+    }
+    if wanted.has("G4") {
+        let programs = programs.clone();
         found.take(
-            "G1, G2",
-            measured.map_or_else(|_| broken(), |joined| joined.unwrap_or_else(|_| broken())),
+            "G4",
+            on_its_core(move || async move { services::measure(&programs).await }).await,
         );
+    }
+    if wanted.any(&["G5", "G6"]) {
+        found.take("G5, G6", way_out::measure(programs, wanted).await);
     }
     if wanted.has("G3") {
         found.take("G3", histories::measure(programs).await);
@@ -59,6 +65,23 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
     if wanted.has("G8") {
         found.take("G8", watchers::measure(programs).await);
     }
+}
+
+/// Measures in a thread on the generator's core.
+async fn on_its_core<F: Future<Output = anyhow::Result<Vec<Measure>>>>(
+    work: impl FnOnce() -> F + Send + 'static,
+) -> anyhow::Result<Vec<Measure>> {
+    // Whoever gives up waiting ends what goes on in the thread.
+    let stop = Stop::new();
+    let _given_up = stop.clone().drop_guard();
+    let measuring = std::thread::spawn(move || pinned(&stop, work));
+    let measured = tokio::task::spawn_blocking(move || measuring.join()).await?;
+    measured.unwrap_or_else(|_| bail!("the generator broke down"))
+}
+
+/// What the child does that talks with LiteLLM.
+pub(crate) fn talk_with_litellm(program: &Path, body: &Path) -> anyhow::Result<()> {
+    pinned(&Stop::new(), || litellm::talk(program, body, CORES.1, always_call))
 }
 
 /// Runs on the generator's core, and all that it starts with it.
@@ -73,6 +96,7 @@ fn pinned<T, F: Future<Output = anyhow::Result<T>>>(stop: &Stop, work: impl FnOn
 
 async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<Vec<Measure>> {
     let mut found = Vec::new();
+    let mut peer = None;
     let more = format!("[run]\nsteps = {TURNS}\n\n{CAPS}");
     let (world, mut seats) = World::start(programs, always_call, Some(CORES.1), &more).await?;
     // The first requests of a process are no measure.
@@ -80,15 +104,24 @@ async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<V
     if added {
         let write = synced_write(&world.installation.path("data"))?;
         let through = at_a_rate(&world, &mut seats).await?;
-        let direct = directly(&world).await?;
-        found.push(
-            Measure::times(
-                "G1",
-                "added to a model call, 100 requests/s, history of 20",
-                &through.less(direct.at(0.5)),
-            )
-            .at_most(1.0, Some(5.0)),
-        );
+        let body = middle_request(&world)?;
+        let direct = directly(&world, &body).await?;
+        let mut added = Measure::times(
+            "G1",
+            "added to a model call, 100 requests/s, history of 20",
+            &through.less(direct.at(0.5)),
+        )
+        .at_most(1.0, Some(5.0));
+        match litellm::in_a_network_of_its_own(&body) {
+            Ok(theirs) => {
+                let times = theirs.through.less(theirs.direct.at(0.5));
+                added = added.beside("LiteLLM", times.at(0.5));
+                found.push(Measure::times("G1", "  added by LiteLLM, nothing stored", &times));
+                peer = Some(theirs.rate);
+            }
+            Err(error) => eprintln!("bench: no LiteLLM for G1: {error:#}"),
+        }
+        found.insert(0, added);
         found.push(Measure::times("G1", "  through Belljar", &through));
         found.push(Measure::times("G1", "  the same model asked directly", &direct));
         found.push(Measure::times(
@@ -110,15 +143,17 @@ async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<V
             time += took;
             latencies.extend(sample);
         }
-        found.push(
-            Measure::value(
-                "G2",
-                "requests per second, Belljar on one core",
-                "1/s",
-                count / time.as_secs_f64(),
-            )
-            .at_least(1_500.0),
-        );
+        let held = Measure::value(
+            "G2",
+            "requests per second, Belljar on one core",
+            "1/s",
+            count / time.as_secs_f64(),
+        )
+        .at_least(1_500.0);
+        found.push(match peer {
+            Some(rate) => held.beside("LiteLLM", rate),
+            None => held,
+        });
         let each = processor.as_secs_f64() * 1e6 / count;
         found.push(Measure::value(
             "G2",
@@ -219,11 +254,15 @@ async fn at_a_rate(world: &World, seats: &mut Seats) -> anyhow::Result<Sample> {
     Ok(all)
 }
 
-/// The same model, asked with what the gateway asked it, at the same rate.
-async fn directly(world: &World) -> anyhow::Result<Sample> {
+/// Of what the gateway asked the model, the one of middling length.
+fn middle_request(world: &World) -> anyhow::Result<Bytes> {
     let mut bodies: Vec<Bytes> = world.models.last().into_iter().map(|asked| asked.body).collect();
     bodies.sort_by_key(Bytes::len);
-    let body = bodies.get(bodies.len() / 2).context("the model was not asked")?.clone();
+    Ok(bodies.get(bodies.len() / 2).context("the model was not asked")?.clone())
+}
+
+/// The same model, asked with what the gateway asked it, at the same rate.
+async fn directly(world: &World, body: &Bytes) -> anyhow::Result<Sample> {
     let client = world.direct();
     let mut sample = Sample::default();
     let mut clock = tokio::time::interval(Duration::from_millis(10));

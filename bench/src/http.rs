@@ -38,6 +38,11 @@ impl Client {
         }
     }
 
+    /// Where it asks.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.call(Method::GET, path, Bytes::new()).await
     }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use bytes::{Bytes, BytesMut};
 use domain::ToolResult;
 use lifecycle::{DropGuard, Tasks};
 use link::client::{Client, ClientError, Control};
 use protocol::{Start, ToControl, ToRuntime, ToolChoice, TurnRequest};
 use sandbox::{Program, Simulator, Started};
+use secret::Secret;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -41,6 +43,7 @@ pub(crate) struct Seat {
     request: TurnRequest,
     say: mpsc::Sender<ToControl>,
     start: Start,
+    token: Secret,
 }
 
 impl World {
@@ -56,6 +59,11 @@ impl World {
         if let Some(core) = core {
             installation = installation.pin(core);
         }
+        Self::around(installation, models).await
+    }
+
+    /// Starts the control plane of an installation over simulated sandboxes.
+    pub(crate) async fn around(mut installation: Installation, models: Models) -> anyhow::Result<(Self, Seats)> {
         let tasks = Tasks::new();
         let (send, seats) = mpsc::channel(WAITING);
         let image = testkit::miniature().digest.parse()?;
@@ -148,6 +156,21 @@ impl Seats {
 }
 
 impl Seat {
+    /// The session's token, as only the runtime has it.
+    pub(crate) fn token(&self) -> &Secret {
+        &self.token
+    }
+
+    /// A call of a service, as a process inside makes it; gives the result.
+    pub(crate) async fn service(&self, request: Bytes) -> Result<Bytes, ClientError> {
+        let mut result = self.client.service(request).await?;
+        let mut whole = BytesMut::new();
+        while let Some(piece) = result.body.chunk().await? {
+            whole.extend_from_slice(&piece);
+        }
+        Ok(whole.freeze())
+    }
+
     /// One turn; the tools that it wants have said their words by the next.
     pub(crate) async fn turn(&mut self) -> Result<bool, ClientError> {
         let reply = self.client.invoke_llm(&self.request).await?;
@@ -201,20 +224,24 @@ async fn runtime(started: Started, seats: mpsc::Sender<Seat>) {
 async fn obey(control: Control, client: &Client, seats: &mpsc::Sender<Seat>) {
     let Control { mut reader, mut writer } = control;
     let (say, mut said) = mpsc::channel(16);
+    let mut shown = None;
     loop {
         let answer = tokio::select! {
             Some(line) = said.recv() => Some(line),
             order = reader.next() => match order {
                 Ok(Some(ToRuntime::Claim { token, .. })) => {
+                    shown = Some(token.clone());
                     client.set_token(token);
                     Some(ToControl::Claimed { failure: None })
                 }
                 Ok(Some(ToRuntime::Token { token })) => {
+                    shown = Some(token.clone());
                     client.set_token(token);
                     None
                 }
                 Ok(Some(ToRuntime::Start(start))) => {
-                    let seat = Seat { client: client.clone(), request: first(&start), say: say.clone(), start };
+                    let Some(token) = shown.clone() else { return };
+                    let seat = Seat { client: client.clone(), request: first(&start), say: say.clone(), start, token };
                     // With so many that wait, nothing is measured any more.
                     let _ = seats.try_send(seat);
                     None

@@ -1,7 +1,8 @@
 //! A Belljar of the bench's own: a folder, a configuration, and its real processes, which end with the value.
 
+use std::ffi::OsString;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::http::{Client, Events};
+use crate::upstream::SECRET;
 
 /// Where the measured programs are.
 #[derive(Clone)]
@@ -50,6 +52,15 @@ pub(crate) struct Installation {
     serve: Option<Child>,
     address: Option<SocketAddr>,
     core: Option<usize>,
+    outside: Option<Outside>,
+}
+
+/// An outside world of the bench's own, as the control plane sees it.
+struct Outside {
+    /// Names and addresses, in the form of /etc/hosts.
+    hosts: PathBuf,
+    /// Certificates that the control plane trusts: a file of PEM.
+    authorities: PathBuf,
 }
 
 impl Installation {
@@ -87,7 +98,45 @@ impl Installation {
             serve: None,
             address: None,
             core: None,
+            outside: None,
         })
+    }
+
+    /// There is to be a service with this definition, and [`SECRET`] as its bearer token. Everybody may call it.
+    pub(crate) fn service(self, name: &str, definition: &str) -> anyhow::Result<Self> {
+        let folder = self.path("services").join(name);
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join("service.toml"), definition)?;
+        let lines = format!(
+            "\n[services.{name}]\naddresses = [\"127.0.0.0/8\"]\n\n[services.{name}.auth]\ntoken = \"file:{}\"\n",
+            self.secret()?.display()
+        );
+        self.configure(&lines)
+    }
+
+    /// Adds sections to the configuration.
+    pub(crate) fn configure(self, lines: &str) -> anyhow::Result<Self> {
+        let mut file = fs::File::options().append(true).open(self.path("belljar.toml"))?;
+        file.write_all(lines.as_bytes())?;
+        Ok(self)
+    }
+
+    /// The file with [`SECRET`], which is no model's.
+    pub(crate) fn secret(&self) -> anyhow::Result<PathBuf> {
+        let path = self.path("secret");
+        fs::write(&path, SECRET)?;
+        // A secret that others may read is refused.
+        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+        Ok(path)
+    }
+
+    /// The control plane is to know this name on loopback, and to trust the certificates of this file and no others.
+    pub(crate) fn outside(mut self, name: &str, authorities: &Path) -> anyhow::Result<Self> {
+        let hosts = self.path("hosts");
+        fs::write(&hosts, format!("127.0.0.1 {name}\n"))?;
+        let authorities = authorities.to_owned();
+        self.outside = Some(Outside { hosts, authorities });
+        Ok(self)
     }
 
     /// The control plane is to run on this core alone.
@@ -164,16 +213,24 @@ impl Installation {
 
     fn spawn(&self, role: &str) -> anyhow::Result<(Child, String)> {
         let log = self.path(&format!("{role}.log"));
-        let mut command = match self.core.filter(|_| role == "serve") {
-            Some(core) => {
-                let mut command = Command::new("taskset");
-                command
-                    .args(["--cpu-list", &core.to_string()])
-                    .arg(&self.programs.belljar);
-                command
+        let mut words = Vec::new();
+        if role == "serve" {
+            if let Some(outside) = &self.outside {
+                let script = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+                words.extend(["unshare", "--mount", "sh", "-c", script].map(OsString::from));
+                words.push(outside.hosts.clone().into());
             }
-            None => Command::new(&self.programs.belljar),
-        };
+            if let Some(core) = self.core {
+                words.extend(["taskset", "--cpu-list"].map(OsString::from));
+                words.push(core.to_string().into());
+            }
+        }
+        words.push(self.programs.belljar.clone().into());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        if let Some(outside) = &self.outside {
+            command.env("SSL_CERT_FILE", &outside.authorities);
+        }
         let mut child = command
             .arg(role)
             .arg("--config")

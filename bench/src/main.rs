@@ -5,7 +5,7 @@
 //!
 //! * [`sandboxes`], [`agent`], [`gateway`], [`program`]: the measures S, A, G and P
 //! * [`installation`]: a Belljar of the bench's own, as real processes; [`inside`]: sandboxes that are only tasks, for the gateway
-//! * [`models`]: the model of both sides; [`http`]: how programs are asked; [`processes`]: what the kernel knows of them
+//! * [`upstream`]: the outside world of both sides, and [`visitor`], who asks it; [`models`]: their model; [`http`]: how programs are asked; [`processes`]: what the kernel knows of them
 //! * [`peers`]: the other programs
 //! * [`sample`], [`selection`], [`report`]: figures
 
@@ -22,6 +22,8 @@ mod report;
 mod sample;
 mod sandboxes;
 mod selection;
+mod upstream;
+mod visitor;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -31,7 +33,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use installation::Programs;
-use peers::{opencode, runc};
+use peers::{litellm, opencode, runc};
 use report::Findings;
 use selection::Selection;
 
@@ -59,6 +61,17 @@ fn run() -> anyhow::Result<bool> {
         let program = arguments.next().context("which runtime?")?;
         let rootfs = PathBuf::from(arguments.next().context("which root file system?")?);
         return runc::time_here(&program.to_string_lossy(), &rootfs).map(|()| true);
+    }
+    if first == litellm::WORD {
+        let program = PathBuf::from(arguments.next().context("which LiteLLM?")?);
+        let body = PathBuf::from(arguments.next().context("which request?")?);
+        return gateway::talk_with_litellm(&program, &body).map(|()| true);
+    }
+    if first == visitor::WORD {
+        let wanted = arguments.next().context("what is there to be done?")?;
+        return runtime
+            .block_on(visitor::visit(&wanted.to_string_lossy()))
+            .map(|()| true);
     }
     let wanted = Selection::parse(&first.to_string_lossy())?;
     let programs = Programs::built()?;

@@ -12,7 +12,7 @@ use base64::Engine;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::run;
+use super::{installed, run};
 use crate::agent::{Agent, Conversation, Effort, Found, converse, script};
 use crate::http::Client;
 use crate::models::Models;
@@ -27,13 +27,7 @@ const PORT: u16 = 4096;
 
 /// Where `scripts/bench` installed it.
 pub(crate) fn program() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let mut folders = own.ancestors();
-    let program = folders.find_map(|folder| {
-        let program = folder.join("peers/node_modules/opencode-linux-x64/bin/opencode");
-        program.is_file().then_some(program)
-    });
-    program.context("OpenCode is not in target/peers: `make bench` installs it where npm can")
+    installed("node_modules/opencode-linux-x64/bin/opencode")
 }
 
 /// Talks with OpenCode in a child of this process.
