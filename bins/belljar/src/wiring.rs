@@ -16,6 +16,7 @@ use sandbox::ImageDigest;
 use secret::{Credential, Secret, Source};
 use services::{Catalogue, Services, Trust};
 use skills::Skill;
+use worker::Worker;
 
 use crate::config::{self, Prices, Provider, Settings};
 
@@ -194,6 +195,7 @@ pub(crate) fn services(
         dialer,
         Trust::machine(),
         tasks.clone(),
+        Worker::new(worker::Config::default()),
     )?;
     let mistakes = mistakes.iter().map(ToString::to_string);
     Ok(Outward {

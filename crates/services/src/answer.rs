@@ -1,8 +1,8 @@
 //! What a call gives.
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::Stream;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::Failure;
 use crate::body::Incoming;
@@ -25,10 +25,22 @@ pub enum Media {
 
 enum Body {
     Whole(Option<Bytes>),
-    Flowing {
-        incoming: Box<Incoming>,
-        _held: oneshot::Sender<()>,
-    },
+    Flowing { flow: Flow, _held: oneshot::Sender<()> },
+}
+
+/// Where bytes come from.
+enum Flow {
+    Upstream(Box<Incoming>),
+    Written(mpsc::Receiver<Result<Bytes, Failure>>),
+}
+
+impl Flow {
+    async fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
+        match self {
+            Self::Upstream(incoming) => incoming.piece().await,
+            Self::Written(pieces) => pieces.recv().await.transpose(),
+        }
+    }
 }
 
 impl Answer {
@@ -42,7 +54,24 @@ impl Answer {
     pub(crate) fn flowing(media_type: String, incoming: Box<Incoming>, held: oneshot::Sender<()>) -> Self {
         Self {
             media: Media::Bytes(media_type),
-            body: Body::Flowing { incoming, _held: held },
+            body: Body::Flowing {
+                flow: Flow::Upstream(incoming),
+                _held: held,
+            },
+        }
+    }
+
+    pub(crate) fn written(
+        media_type: &str,
+        pieces: mpsc::Receiver<Result<Bytes, Failure>>,
+        held: oneshot::Sender<()>,
+    ) -> Self {
+        Self {
+            media: Media::Bytes(media_type.to_owned()),
+            body: Body::Flowing {
+                flow: Flow::Written(pieces),
+                _held: held,
+            },
         }
     }
 
@@ -66,7 +95,7 @@ impl Answer {
     pub async fn piece(&mut self) -> Result<Option<Bytes>, Failure> {
         match &mut self.body {
             Body::Whole(text) => Ok(text.take()),
-            Body::Flowing { incoming, .. } => incoming.piece().await,
+            Body::Flowing { flow, .. } => flow.piece().await,
         }
     }
 
@@ -74,7 +103,17 @@ impl Answer {
     pub async fn whole(self) -> Result<Bytes, Failure> {
         match self.body {
             Body::Whole(text) => Ok(text.unwrap_or_default()),
-            Body::Flowing { incoming, .. } => incoming.whole().await,
+            Body::Flowing {
+                flow: Flow::Upstream(incoming),
+                ..
+            } => incoming.whole().await,
+            Body::Flowing { mut flow, _held } => {
+                let mut whole = BytesMut::new();
+                while let Some(piece) = flow.piece().await? {
+                    whole.extend_from_slice(&piece);
+                }
+                Ok(whole.freeze())
+            }
         }
     }
 

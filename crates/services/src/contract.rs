@@ -1,9 +1,11 @@
 //! The contract test of a definition: its recorded exchanges are played by a server on this machine, which checks each
 //! request and gives the recorded answer, and what the caller gets is held against what was recorded.
 
+mod database;
 mod server;
 #[cfg(test)]
 mod tests;
+mod tools;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -14,8 +16,10 @@ use lifecycle::Tasks;
 use secret::{Reference, Secret};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
+use worker::Worker;
 
-use crate::definition::{Auth, Fixture, Method, Recorded, Service};
+pub use self::database::ExampleError;
+use crate::definition::{Action, Auth, Fixture, Kind, Method, Recorded, Server, Service};
 use crate::{Bound, Call, Catalogue, Failure, ServiceSettings, Services, Trust};
 
 /// What stands for the credential. Nothing is read from the environment: the value is made up.
@@ -38,6 +42,9 @@ pub enum ContractError {
     /// There is no server.
     #[error("listen on 127.0.0.1 for the recorded answers")]
     Listen(#[source] std::io::Error),
+    /// There is no database.
+    #[error("make the database of the example from {0}")]
+    Example(std::path::PathBuf, #[source] database::ExampleError),
     /// The service cannot be called.
     #[error("prepare the service {0} for its contract test")]
     Prepare(String, #[source] crate::ClientError),
@@ -49,11 +56,12 @@ pub enum ContractError {
 /// Plays every fixture of a service, one after the other, in the order of the methods' names.
 ///
 /// No packet leaves the machine, and no secret is read: the service's place is taken by a server on 127.0.0.1, and its
-/// credential by a made-up text.
+/// credential by a made-up text. A database's place is taken by one of SQLite, made of the package's `example.sql`; its
+/// statements are read by `worker`.
 ///
 /// # Errors
 /// When there can be no server, or the service cannot be prepared.
-pub async fn play(service: &Service) -> Result<Vec<Played>, ContractError> {
+pub async fn play(service: &Service, worker: &Worker) -> Result<Vec<Played>, ContractError> {
     let mut played = Vec::new();
     for method in service.methods.values() {
         if method.fixtures.is_empty() {
@@ -64,7 +72,7 @@ pub async fn play(service: &Service) -> Result<Vec<Played>, ContractError> {
             });
         }
         for fixture in &method.fixtures {
-            let wrong = one(service, method, fixture).await?;
+            let wrong = one(service, method, fixture, worker).await?;
             played.push(Played {
                 method: method.name.clone(),
                 fixture: Some(fixture.name.clone()),
@@ -76,16 +84,36 @@ pub async fn play(service: &Service) -> Result<Vec<Played>, ContractError> {
 }
 
 /// Plays one fixture; what was not as recorded.
-async fn one(service: &Service, method: &Method, fixture: &Fixture) -> Result<Vec<String>, ContractError> {
+async fn one(
+    service: &Service,
+    method: &Method,
+    fixture: &Fixture,
+    worker: &Worker,
+) -> Result<Vec<String>, ContractError> {
     let tasks = Tasks::new();
     let script = Arc::new(Mutex::new(Script {
         exchanges: fixture.exchanges.iter().cloned().collect(),
         wrong: Vec::new(),
     }));
-    let base_url = server::listen(&tasks, Arc::clone(&script))
+    let base_url = server::listen(&tasks, Arc::clone(&script), approved(service))
         .await
         .map_err(ContractError::Listen)?;
-    let services = prepared(service, base_url, &tasks)?;
+    let mut settings = ServiceSettings {
+        base_url: Some(base_url),
+        addresses: "127.0.0.0/8".parse().into_iter().collect(),
+        ..ServiceSettings::default()
+    };
+    // Removed with it.
+    let _example = match &service.kind {
+        Kind::Sql(_) => {
+            let file = service.folder.join("example.sql");
+            let example = database::Example::new(&file).map_err(|error| ContractError::Example(file, error))?;
+            settings.database = Some(example.settings());
+            Some(example)
+        }
+        _ => None,
+    };
+    let services = prepared(service, settings, &tasks, worker)?;
     let arguments = to_raw_value(&fixture.arguments).unwrap_or_default();
     let call = Call {
         session: SessionId::new(),
@@ -118,9 +146,43 @@ struct Script {
     wrong: Vec<String>,
 }
 
+/// What the tools of an MCP server are, as they were approved.
+fn approved(service: &Service) -> Option<Arc<[Value]>> {
+    matches!(service.kind, Kind::Mcp(_)).then(|| {
+        let tools = service.methods.values().filter_map(|method| match &method.action {
+            Action::Mcp(tool) => Some(tool.approved.clone()),
+            _ => None,
+        });
+        tools.collect()
+    })
+}
+
 /// The service as it is, but for where it is and what it shows there.
-fn prepared(service: &Service, base_url: String, tasks: &Tasks) -> Result<Services, ContractError> {
+fn prepared(
+    service: &Service,
+    settings: ServiceSettings,
+    tasks: &Tasks,
+    worker: &Worker,
+) -> Result<Services, ContractError> {
     let mut service = service.clone();
+    let place = settings.base_url.clone().unwrap_or_default();
+    match &mut service.kind {
+        // A program's place is taken by a server as well.
+        Kind::Mcp(server @ Server::Command(_)) => {
+            *server = Server::Url {
+                url: place,
+                headers: Vec::new(),
+            };
+            service.auth = vec![Auth::Bearer];
+        }
+        // Each place of a script has its name before the path.
+        Kind::Script(script) => {
+            for (name, base_url) in &mut script.hosts {
+                *base_url = format!("{place}/{name}:");
+            }
+        }
+        _ => {}
+    }
     // What asks another server for a token first is taken by what the token is for.
     for auth in &mut service.auth {
         if matches!(auth, Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair) {
@@ -129,13 +191,11 @@ fn prepared(service: &Service, base_url: String, tasks: &Tasks) -> Result<Servic
     }
     let slots = service.auth.first().map(Auth::required).unwrap_or_default();
     let settings = ServiceSettings {
-        base_url: Some(base_url),
         auth: slots
             .iter()
             .map(|slot| ((*slot).to_owned(), Bound::from(CREDENTIAL)))
             .collect(),
-        addresses: "127.0.0.0/8".parse().into_iter().collect(),
-        ..ServiceSettings::default()
+        ..settings
     };
     let name = service.name.clone();
     let settings = BTreeMap::from([(name.clone(), settings)]);
@@ -146,8 +206,17 @@ fn prepared(service: &Service, base_url: String, tasks: &Tasks) -> Result<Servic
         .ok()
         .map(|reference| (reference, Secret::new("contract-test")));
     let secrets: Arc<dyn secret::Source> = Arc::new(credential.into_iter().collect::<BTreeMap<_, _>>());
-    let (services, problems) = Services::new(&catalogue, &settings, secrets, dialer, Trust::machine(), tasks.clone())
-        .map_err(|error| ContractError::Prepare(name.clone(), error))?;
+    let trust = Trust::machine();
+    let (services, problems) = Services::new(
+        &catalogue,
+        &settings,
+        secrets,
+        dialer,
+        trust,
+        tasks.clone(),
+        worker.clone(),
+    )
+    .map_err(|error| ContractError::Prepare(name.clone(), error))?;
     match problems.first() {
         Some(problem) => Err(ContractError::Problem(name, problem.to_string())),
         None => Ok(services),

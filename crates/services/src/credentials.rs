@@ -201,11 +201,13 @@ impl Credentials {
         self.slot("token")
     }
 
-    fn optional(&self, slot: &str) -> Result<Option<Secret>, Failure> {
+    /// The secret of a slot, where it is bound.
+    pub(crate) fn optional(&self, slot: &str) -> Result<Option<Secret>, Failure> {
         self.slots.contains_key(slot).then(|| self.slot(slot)).transpose()
     }
 
-    fn slot(&self, slot: &str) -> Result<Secret, Failure> {
+    /// The secret of a slot, as it is now.
+    pub(crate) fn slot(&self, slot: &str) -> Result<Secret, Failure> {
         let service = &self.service;
         let unresolved = |unresolved: Unresolved| {
             let Unresolved {

@@ -11,7 +11,9 @@ mod mcp;
 pub(crate) mod mistake;
 mod pages;
 pub(crate) mod read;
+mod script;
 pub(crate) mod source;
+mod sql;
 pub(crate) mod template;
 
 use std::collections::BTreeMap;
@@ -26,6 +28,8 @@ pub use fixture::{Exchange, Fixture, Recorded};
 pub use mcp::{Command, Server, Tool};
 pub use mistake::Mistake;
 pub use pages::{CursorPlace, Next, Pages};
+pub use script::Script;
+pub use sql::{Engine, Sql, Statement};
 pub use template::{Argument, PathTemplate, Piece, Template, Unfit};
 
 pub(crate) use mistake::nearest;
@@ -59,6 +63,10 @@ pub enum Kind {
     Http(Http),
     /// An MCP server.
     Mcp(Server),
+    /// JavaScript between calls of an API.
+    Script(Script),
+    /// A database.
+    Sql(Sql),
 }
 
 /// An API over HTTP.
@@ -81,7 +89,9 @@ impl Service {
         match &self.kind {
             Kind::Http(http) => &http.base_url,
             Kind::Mcp(Server::Url { url, .. }) => url,
+            Kind::Script(script) => &script.api.base_url,
             Kind::Mcp(Server::Command(command)) => command.words.first().map_or("", String::as_str),
+            Kind::Sql(sql) => sql.engines.first().map_or("", |engine| engine.as_str()),
         }
     }
 }
@@ -134,6 +144,10 @@ pub enum Action {
     Http(Request),
     /// It calls a tool.
     Mcp(Tool),
+    /// It runs the function of the method's name.
+    Script,
+    /// It runs a statement.
+    Sql(Statement),
 }
 
 /// How a call becomes an HTTP request.

@@ -1,9 +1,10 @@
-//! From an OpenAPI description (3.0 or 3.1, JSON or YAML) to a folder `services/<name>/`.
+//! From an OpenAPI description (3.0 or 3.1, JSON or YAML), or the tools of an MCP server, to a folder `services/<name>/`.
 //!
 //! What cannot be carried over is left out, and said. References are followed inside the document only, and everything
 //! has a bound: a description of thousands of operations costs what its chosen operations cost.
 
 mod document;
+mod mcp;
 mod operation;
 mod paging;
 pub(crate) mod schemas;
@@ -17,6 +18,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use self::document::Document;
+pub use self::mcp::{Changed, McpOptions, Review, mcp, review};
 use self::schemas::Schemas;
 use crate::Catalogue;
 use crate::definition::Mistake;
@@ -89,6 +91,15 @@ pub enum ImportError {
         count: usize,
         /// Some parts of the API to choose from.
         parts: String,
+    },
+    /// A file cannot be read.
+    #[error("read {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
     },
     /// The folder cannot be written.
     #[error("write {}", path.display())]

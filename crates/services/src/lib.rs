@@ -29,9 +29,11 @@ mod refusal;
 mod request;
 mod retry;
 mod schema;
+mod script;
 mod select;
 mod services;
 mod settings;
+mod sql;
 mod types;
 mod urls;
 mod withhold;
@@ -40,8 +42,8 @@ pub use answer::{Answer, Media};
 pub use client::{ClientError, Trust, TrustError};
 pub use definition::{
     Access, Action, Answer as Output, Argument, Auth, Body, Catalogue, ClientPlace, Command, Condition, CursorPlace,
-    Exchange, Failing, Fixture, Grant, Http, Kind, Limits, Method, Mistake, Nesting, Next, Pages, PathTemplate, Piece,
-    Pointer, Recorded, Request, Server, Service, Template, Tool, Unfit,
+    Engine, Exchange, Failing, Fixture, Grant, Http, Kind, Limits, Method, Mistake, Nesting, Next, Pages, PathTemplate,
+    Piece, Pointer, Recorded, Request, Script, Server, Service, Sql, Statement, Template, Tool, Unfit,
 };
 pub use failure::{Code, Failure};
 pub use graphql::{Operation, Unparsed};
@@ -49,4 +51,5 @@ pub use plan::Problem;
 pub use schema::Schema;
 pub use services::{Call, Services};
 pub use settings::{Bound, ServiceSettings};
+pub use sql::{DatabaseSettings, TransportSecurity};
 pub use types::PRELUDE;

@@ -2,6 +2,7 @@
 
 mod http;
 mod mcp;
+mod script;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use dial::Dialer;
 use lifecycle::Tasks;
 use rustls::ClientConfig;
 use secret::Source;
+use worker::Worker;
 
 pub(crate) use self::http::{HttpMethod, HttpPlan};
 use crate::arguments::Arguments;
@@ -18,7 +20,9 @@ use crate::client::ClientError;
 use crate::definition::{Answer as Output, Kind, Limits, Method, Service};
 use crate::gate::Gate;
 use crate::mcp::McpPlan;
+use crate::script::ScriptPlan;
 use crate::settings::{Bound, ServiceSettings};
+use crate::sql::Database;
 
 /// Belljar's own limits, where neither method nor service says any.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -50,6 +54,8 @@ pub(crate) struct Plan {
 pub(crate) enum Upstream {
     Http(Box<HttpPlan>),
     Mcp(Box<McpPlan>),
+    Script(Box<ScriptPlan>),
+    Sql(Box<Database>),
 }
 
 /// A method, ready to be called.
@@ -82,6 +88,7 @@ pub(crate) struct Shared {
     pub(crate) dialer: Dialer,
     pub(crate) tls: ClientConfig,
     pub(crate) tasks: Tasks,
+    pub(crate) worker: Worker,
 }
 
 /// Why a service has no plan.
@@ -111,6 +118,11 @@ impl Plan {
             Kind::Mcp(server) => mcp::plan(service, server, &methods, settings, shared, &mut problems)
                 .map_err(Unplanned::Client)?
                 .map(|mcp| Upstream::Mcp(Box::new(mcp))),
+            Kind::Script(script) => script::plan(service, script, settings, shared, &mut problems)
+                .map_err(Unplanned::Client)?
+                .map(|script| Upstream::Script(Box::new(script))),
+            Kind::Sql(definition) => Database::new(&service.name, definition, settings, shared, &mut problems)
+                .map(|database| Upstream::Sql(Box::new(database))),
         };
         let (Some(upstream), true) = (upstream, problems.found.is_empty()) else {
             return Err(Unplanned::Problems(problems.found));

@@ -249,7 +249,11 @@ mod tests {
                 "leads elsewhere",
             ),
             (json!({ "anyOf": [{ "type": "string" }, 5] }), "/anyOf/1", "no schema"),
-            (json!({ "type": "string", "x-redact": "yes" }), "/x-redact", "x-redact is \"yes\""),
+            (
+                json!({ "type": "string", "x-redact": "yes" }),
+                "/x-redact",
+                "x-redact is \"yes\"",
+            ),
             (json!({ "type": "string", "x-redac": true }), "/x-redac", "no word"),
         ] {
             let found = flaws(&schema);

@@ -110,7 +110,9 @@ impl ScriptPlan {
             arguments: Value::Object(arguments),
             functions: vec![REQUEST.to_owned()],
             limits: ScriptLimits {
-                time: deadline.saturating_duration_since(Instant::now()).saturating_sub(MARGIN),
+                time: deadline
+                    .saturating_duration_since(Instant::now())
+                    .saturating_sub(MARGIN),
                 output_bytes: method.answer_bytes,
                 calls: FETCHES,
                 ..ScriptLimits::default()
@@ -134,7 +136,10 @@ impl Fetching<'_> {
         let placed = site.and_then(|site| Some((site, below(&site.base, path)?)));
         let (site, url) = placed.ok_or_else(|| {
             let target = words(target.into());
-            wrong(what, &format!("asks for {target:?}, which is at none of the places that the definition names"))
+            wrong(
+                what,
+                &format!("asks for {target:?}, which is at none of the places that the definition names"),
+            )
         })?;
         let verb = options.method.as_deref().unwrap_or("GET").to_ascii_uppercase();
         let verb = match verb.as_str() {
@@ -144,7 +149,9 @@ impl Fetching<'_> {
         let body = options.body.unwrap_or_default();
         let mut headers = site.headers.clone();
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
+        headers
+            .entry(ACCEPT)
+            .or_insert(HeaderValue::from_static("application/json"));
         if !body.is_empty() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
@@ -197,7 +204,10 @@ impl Fetching<'_> {
 
     /// Keeps a failure: the script may throw what it was told.
     fn remember(&self, failure: Failure) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(failure);
     }
 
     /// Why the script has no result. Where it is because of what a request came to, that is what is told.
@@ -222,7 +232,9 @@ impl Fetching<'_> {
         };
         let failure = Failure::new(code, format!("{what}: {}", words(causes::with_causes(error).into())));
         match error {
-            WorkerError::Failed { .. } => failure.remedy("correct the arguments; if they are right, the service's script has a fault"),
+            WorkerError::Failed { .. } => {
+                failure.remedy("correct the arguments; if they are right, the service's script has a fault")
+            }
             WorkerError::Limit { .. } | WorkerError::Late { .. } => failure.remedy("ask for less at once"),
             _ => failure,
         }
@@ -255,7 +267,9 @@ fn wrong(what: &str, problem: &str) -> Failure {
 /// A path below a base, if it stays there.
 fn below(base: &Url, path: &str) -> Option<Url> {
     let root = base.as_str().trim_end_matches('/');
-    let url = Url::parse(&format!("{root}{path}")).ok().filter(|_| path.starts_with('/'))?;
+    let url = Url::parse(&format!("{root}{path}"))
+        .ok()
+        .filter(|_| path.starts_with('/'))?;
     let inside = url
         .path()
         .strip_prefix(base.path().trim_end_matches('/'))

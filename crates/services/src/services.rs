@@ -16,16 +16,18 @@ use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use url::Url;
+use worker::Worker;
 
 use crate::client::{ClientError, host};
-use crate::definition::{Access, Answer as Output, Catalogue, Method};
+use crate::definition::{Access, Action, Answer as Output, Catalogue, Method};
 use crate::exchange::{Exchange, Received};
 use crate::gate::Place;
 use crate::plan::{HttpPlan, MethodPlan, Plan, Problem, Shared, Unplanned, Upstream};
 use crate::request::Outgoing;
 use crate::select::Json;
 use crate::settings::ServiceSettings;
-use crate::{Answer, Code, Failure, Trust, pages};
+use crate::sql::Calling;
+use crate::{Answer, Code, Failure, Trust, pages, sql};
 
 /// How long a server may take to list its tools.
 const LISTING: Duration = Duration::from_secs(60);
@@ -54,7 +56,7 @@ pub struct Call<'a> {
 
 impl Services {
     /// Prepares every service of a catalogue. `settings` are by the service's name. One that cannot be used is left out, and
-    /// all its problems are told; the others can be called. Tokens are made by tasks of `tasks`.
+    /// all its problems are told; the others can be called. Tokens are made by tasks of `tasks`, statements read by `worker`.
     pub fn new(
         catalogue: &Catalogue,
         settings: &BTreeMap<String, ServiceSettings>,
@@ -62,6 +64,7 @@ impl Services {
         dialer: Dialer,
         trust: Trust,
         tasks: Tasks,
+        worker: Worker,
     ) -> Result<(Self, Vec<Problem>), ClientError> {
         let mut problems = Vec::new();
         for name in settings.keys().filter(|name| catalogue.service(name).is_none()) {
@@ -83,6 +86,7 @@ impl Services {
             dialer,
             tls: trust.tls()?,
             tasks: tasks.clone(),
+            worker,
         };
         let unsaid = ServiceSettings::default();
         for service in catalogue.services() {
@@ -105,6 +109,12 @@ impl Services {
         self.find(service, method).is_ok()
     }
 
+    /// Whether a call is one at all: of a registered method, with arguments that fit.
+    pub fn check(&self, call: &Call<'_>) -> Result<(), Failure> {
+        let (_, method) = self.find(call.service, call.method)?;
+        method.arguments.read(&method.what, call.arguments).map(drop)
+    }
+
     /// Calls a method: checks the arguments, asks the upstream, and reads what it answers, all before the method's deadline.
     /// Bytes that flow may come later than this returns, but not later than the deadline.
     pub async fn call(&self, call: Call<'_>) -> Result<Answer, Failure> {
@@ -113,6 +123,14 @@ impl Services {
         let arguments = method.arguments.read(&method.what, call.arguments)?;
         match &plan.upstream {
             Upstream::Http(http) => self.ask(plan, http, method, arguments, &call, deadline).await,
+            Upstream::Script(script) => {
+                let definition = plan.method(method);
+                let _places = enter(plan, method, call.session, deadline).await?;
+                let called = script
+                    .call(&definition.name, method, arguments, &self.tasks, deadline)
+                    .await;
+                called.map(Answer::json)
+            }
             Upstream::Mcp(server) => {
                 let definition = plan.method(method);
                 let _places = enter(plan, method, call.session, deadline).await?;
@@ -120,6 +138,27 @@ impl Services {
                     .call(&method.what, definition, method.answer_bytes, arguments, deadline)
                     .await
                     .map(Answer::json)
+            }
+            Upstream::Sql(database) => {
+                let Action::Sql(statement) = &plan.method(method).action else {
+                    // A method is of the same kind as its service.
+                    return Err(Failure::new(Code::UnknownMethod, method.what.as_str()));
+                };
+                let places = enter(plan, method, call.session, deadline).await?;
+                let calling = Calling {
+                    what: &method.what,
+                    statement,
+                    arguments,
+                    deadline,
+                    bytes: method.answer_bytes,
+                    tasks: &self.tasks,
+                };
+                Ok(match database.call(calling).await? {
+                    sql::Received::Whole(text) => Answer::json(text),
+                    sql::Received::Flowing { media_type, pieces } => {
+                        Answer::written(media_type, pieces, self.hold(places, deadline))
+                    }
+                })
             }
         }
     }

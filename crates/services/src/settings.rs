@@ -7,6 +7,8 @@ use dial::Network;
 use secret::{Reference, Secret};
 use serde::{Deserialize, Deserializer};
 
+use crate::sql::DatabaseSettings;
+
 /// What an operator says of one service; the rest stands in its definition.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -21,6 +23,8 @@ pub struct ServiceSettings {
     pub concurrency: Option<u32>,
     /// Requests a minute of all sessions together, in place of what the definition says.
     pub per_minute: Option<u32>,
+    /// Which database it is, of a service of kind `sql`.
+    pub database: Option<DatabaseSettings>,
     /// Requests a minute of one session; 600 where it is left out.
     pub session_per_minute: Option<u32>,
 }

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use services::import::{Imported, Options, import};
 use services::{Call, Catalogue, Service, Services, Trust, contract};
+use worker::Worker;
 
 use crate::arguments::{ImportArguments, ServiceCommand};
 use crate::config::{Loaded, Settings};
@@ -217,9 +218,10 @@ async fn test(read: &Read, name: Option<&str>, json: bool) -> anyhow::Result<End
         Some(name) => vec![read.service(name)?],
         None => read.catalogue.services().map(AsRef::as_ref).collect(),
     };
+    let worker = Worker::new(worker::Config::default());
     let mut wrong = read.has_mistakes;
     for service in services {
-        for played in contract::play(service).await? {
+        for played in contract::play(service, &worker).await? {
             wrong |= !played.wrong.is_empty();
             if json {
                 println!(
@@ -262,6 +264,7 @@ async fn call(settings: &Settings, read: &Read, method: &str, arguments: &str) -
         dialer,
         Trust::machine(),
         tasks.clone(),
+        Worker::new(worker::Config::default()),
     )?;
     let (services, problems) = made;
     for problem in problems

@@ -14,23 +14,28 @@ use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 use url::form_urlencoded;
 
-use super::Script;
+use super::{Script, tools};
 use crate::Exchange;
 
 /// The largest body that is read.
 const MAX_BODY: usize = 16 << 20;
 
 /// Listens on a free port of 127.0.0.1; the URL of what is there.
-pub(super) async fn listen(tasks: &Tasks, script: Arc<Mutex<Script>>) -> std::io::Result<String> {
+/// Where there are tools, it is an MCP server that has them.
+pub(super) async fn listen(
+    tasks: &Tasks,
+    script: Arc<Mutex<Script>>,
+    tools: Option<Arc<[Value]>>,
+) -> std::io::Result<String> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?;
     let connections = tasks.clone();
     tasks.spawn_until_stopped(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let script = Arc::clone(&script);
+            let (script, tools) = (Arc::clone(&script), tools.clone());
             let answer = service_fn(move |request| {
-                let script = Arc::clone(&script);
-                async move { Ok::<_, Infallible>(answer(request, &script).await) }
+                let (script, tools) = (Arc::clone(&script), tools.clone());
+                async move { Ok::<_, Infallible>(answer(request, &script, tools.as_deref()).await) }
             });
             connections.spawn_until_stopped(async move {
                 // A connection that breaks shows as a failure of the call.
@@ -44,13 +49,22 @@ pub(super) async fn listen(tasks: &Tasks, script: Arc<Mutex<Script>>) -> std::io
 }
 
 /// Checks a request against the next exchange, and gives the recorded answer.
-async fn answer(request: Request<Incoming>, script: &Mutex<Script>) -> Response<Full<Bytes>> {
+async fn answer(request: Request<Incoming>, script: &Mutex<Script>, tools: Option<&[Value]>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, MAX_BODY)
         .collect()
         .await
         .map(http_body_util::Collected::to_bytes)
         .unwrap_or_default();
+    if let Some(tools) = tools {
+        let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+        return match tools::reply(&message, tools, script) {
+            Some(reply) => json(&reply),
+            None if head.method == http::Method::POST => status(202),
+            // There is no stream of what nobody asked for.
+            None => status(405),
+        };
+    }
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
     let made = format!("{} {target}", head.method);
     let kind = head
@@ -99,6 +113,13 @@ fn recorded(exchange: &Exchange) -> Response<Full<Bytes>> {
         response = response.header(http::header::CONTENT_TYPE, kind);
     }
     response.body(Full::from(body)).unwrap_or_default()
+}
+
+fn json(value: &Value) -> Response<Full<Bytes>> {
+    Response::builder()
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(Full::from(value.to_string()))
+        .unwrap_or_default()
 }
 
 fn status(status: u16) -> Response<Full<Bytes>> {

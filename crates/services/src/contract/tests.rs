@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use worker::Worker;
+
 use crate::{Catalogue, contract};
 
 /// The folder of the packages.
@@ -16,11 +18,22 @@ fn catalogue() -> Catalogue {
     catalogue
 }
 
+/// Reads statements as `belljar worker` does.
+fn guard() -> Worker {
+    let tests = std::env::current_exe().unwrap();
+    Worker::new(worker::Config {
+        program: tests.parent().unwrap().parent().unwrap().join("examples/guard"),
+        arguments: Vec::new(),
+        ..worker::Config::default()
+    })
+}
+
 #[tokio::test]
 async fn every_package_keeps_its_contract() {
+    let worker = guard();
     let mut wrong = Vec::new();
     for service in catalogue().services() {
-        for played in contract::play(service).await.unwrap() {
+        for played in contract::play(service, &worker).await.unwrap() {
             let Some(fixture) = &played.fixture else {
                 wrong.push(format!("{}.{} has no fixture", service.name, played.method));
                 continue;

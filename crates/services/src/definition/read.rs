@@ -7,7 +7,9 @@ mod mcp;
 mod method;
 mod pages;
 mod schemas;
+mod script;
 mod service;
+mod sql;
 mod table;
 #[cfg(test)]
 mod tests;

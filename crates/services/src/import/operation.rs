@@ -121,7 +121,7 @@ pub(super) fn parts(document: &Document) -> String {
 }
 
 /// Whether a pattern is this text; `*` stands for anything.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let Some((before, after)) = pattern.split_once('*') else {
         return pattern == text;
     };

@@ -172,7 +172,7 @@ fn table(pairs: &[(String, String)]) -> String {
 }
 
 /// A value in TOML, in one line.
-fn inline(value: &Value) -> String {
+pub(super) fn inline(value: &Value) -> String {
     match value {
         Value::Object(map) if map.is_empty() => "{}".into(),
         Value::Object(map) => {
@@ -205,7 +205,7 @@ fn key(name: &str) -> String {
     if plain { name.to_owned() } else { quoted(name) }
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(
         text.chars()
             .map(|letter| {
@@ -220,7 +220,7 @@ fn quoted(text: &str) -> String {
     .to_string()
 }
 
-fn pretty(value: &Value) -> String {
+pub(super) fn pretty(value: &Value) -> String {
     format!("{value:#}\n")
 }
 

@@ -27,8 +27,8 @@ use crate::refusal::words;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Sets limits that hold before the program's first instruction, then becomes it: no core files, 1,024 open files, files of
-/// 256 MiB, 4 GiB of memory of its own.
-const LIMITS: &str = r#"ulimit -c 0 && ulimit -n 1024 && ulimit -f 524288 && ulimit -d 4194304 && exec "$@""#;
+/// 256 MiB, 4 GiB of memory of its own; where less is allowed already, that stays.
+const LIMITS: &str = r#"{ ulimit -c 0; ulimit -n 1024; ulimit -f 524288; ulimit -d 4194304; } 2>/dev/null; exec "$@""#;
 
 /// The most that is logged of what one program says on its standard error, in bytes.
 const LOGGED: u64 = 64 << 10;

@@ -51,7 +51,11 @@ pub(super) fn plan(
     };
     let methods = service.methods.values();
     Ok(Some(ScriptPlan {
-        source: script.source.replace("\nexport ", "\n").trim_start_matches("export ").to_owned(),
+        source: script
+            .source
+            .replace("\nexport ", "\n")
+            .trim_start_matches("export ")
+            .to_owned(),
         sites,
         reading: methods.map(|method| (method.name.clone(), reading(method))).collect(),
         asked: HttpMethod {

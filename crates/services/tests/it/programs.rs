@@ -42,7 +42,10 @@ async fn text(rig: &ShopRig, method: &str, arguments: Value) -> String {
 /// Whether a process is there and runs.
 fn lives(pid: &str) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    state.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+    state
+        .rsplit(") ")
+        .next()
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,7 +59,10 @@ async fn a_program_is_asked_like_any_other_server() {
 async fn threat_080_a_servers_program_finds_nothing_worth_stealing() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("key");
-    std::fs::File::create(&secret).unwrap().write_all(b"canary-key-file").unwrap();
+    std::fs::File::create(&secret)
+        .unwrap()
+        .write_all(b"canary-key-file")
+        .unwrap();
     let path = folder.path().join("host.sock");
     let _host = UnixListener::bind(&path).unwrap();
     let inner = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -74,10 +80,30 @@ async fn threat_080_a_servers_program_finds_nothing_worth_stealing() {
             assert!(outcome.starts_with("refused: "), "{name}: {outcome}");
         }
         assert_eq!(found["scratch"], "x");
-        assert_eq!(found["token"], "*".repeat(KEY.len()), "it is the one thing that it was given");
+        assert_eq!(
+            found["token"],
+            "*".repeat(KEY.len()),
+            "it is the one thing that it was given"
+        );
         assert_eq!(found["limits"], json!(["1024", "0"]));
-        let environment: Vec<&str> = found["environment"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
-        let known = ["API_TOKEN", "HOME", "LANG", "LC_CTYPE", "OLDPWD", "PATH", "PWD", "SHLVL", "TMPDIR", "_"];
+        let environment: Vec<&str> = found["environment"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let known = [
+            "API_TOKEN",
+            "HOME",
+            "LANG",
+            "LC_CTYPE",
+            "OLDPWD",
+            "PATH",
+            "PWD",
+            "SHLVL",
+            "TMPDIR",
+            "_",
+        ];
         assert!(environment.iter().all(|name| known.contains(name)), "{environment:?}");
     }
 }
@@ -96,7 +122,11 @@ async fn a_port_that_is_named_can_be_reached() {
 async fn a_program_that_dies_or_floods_is_started_anew() {
     let rig = started(Vec::new()).await;
     let first = text(&rig, "pid", json!({})).await;
-    assert_eq!(text(&rig, "pid", json!({})).await, first, "one program serves all calls");
+    assert_eq!(
+        text(&rig, "pid", json!({})).await,
+        first,
+        "one program serves all calls"
+    );
     rig.fails("die", json!({}), Code::AnswerCut).await;
     let second = text(&rig, "pid", json!({})).await;
     assert_ne!(second, first);
@@ -136,5 +166,8 @@ async fn a_program_that_is_not_there_is_told() {
     let services = crate::shop::services(&catalogue, ServiceSettings::default(), &tasks);
     let failure = services.tools("shop").await.unwrap_err();
     assert_eq!(failure.code, Code::Unreachable);
-    assert!(failure.message.contains("there is no program \"no-such-program\""), "{failure}");
+    assert!(
+        failure.message.contains("there is no program \"no-such-program\""),
+        "{failure}"
+    );
 }

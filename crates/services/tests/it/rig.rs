@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use services::{Answer, Bound, Call, Catalogue, Code, Failure, Problem, ServiceSettings, Services, Trust};
 use tokio::net::TcpListener;
+use worker::Worker;
 
 /// The name that upstreams of tests have.
 pub(crate) const HOST: &str = "upstream.example.com";
@@ -215,8 +216,16 @@ impl Setting {
         let settings = BTreeMap::from([("crm".to_owned(), self.settings)]);
         let dialer = Dialer::new(Arc::new(self.names), dial::Settings::default());
         let secrets = Arc::new(self.secrets.clone());
-        let (services, problems) =
-            Services::new(&catalogue, &settings, secrets, dialer, self.trust, Tasks::new()).unwrap();
+        let (services, problems) = Services::new(
+            &catalogue,
+            &settings,
+            secrets,
+            dialer,
+            self.trust,
+            Tasks::new(),
+            guard(),
+        )
+        .unwrap();
         let rig = Rig {
             services,
             secrets: self.secrets,
@@ -281,6 +290,17 @@ impl Rig {
         assert_eq!(failure.code, code, "{method} of {arguments}: {failure:?}");
         failure
     }
+}
+
+/// Reads statements as `belljar worker` does.
+pub(crate) fn guard() -> Worker {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.parent().unwrap().parent().unwrap().join("examples/guard");
+    Worker::new(worker::Config {
+        program,
+        arguments: Vec::new(),
+        ..worker::Config::default()
+    })
 }
 
 /// The credential stands in it in no spelling.

@@ -250,8 +250,16 @@ pub(crate) fn services(catalogue: &Catalogue, settings: ServiceSettings, tasks: 
     let dialer = Dialer::new(Arc::new(Names::default()), dial::Settings::default());
     let settings = BTreeMap::from([("shop".to_owned(), settings)]);
     let trust = Trust::only(b"").unwrap();
-    let (services, problems) =
-        Services::new(catalogue, &settings, Arc::new(secrets), dialer, trust, tasks.clone(), crate::rig::guard()).unwrap();
+    let (services, problems) = Services::new(
+        catalogue,
+        &settings,
+        Arc::new(secrets),
+        dialer,
+        trust,
+        tasks.clone(),
+        crate::rig::guard(),
+    )
+    .unwrap();
     assert!(problems.is_empty(), "{problems:?}");
     services
 }

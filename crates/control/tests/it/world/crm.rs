@@ -105,6 +105,7 @@ pub(crate) fn outside(port: u16, folder: &Path, tasks: &Tasks) -> Outside {
         Dialer::new(Arc::new(Here), dial::Settings::default()),
         Trust::only(b"").unwrap(),
         tasks.clone(),
+        worker::Worker::new(worker::Config::default()),
     )
     .unwrap();
     assert!(problems.is_empty(), "{problems:?}");

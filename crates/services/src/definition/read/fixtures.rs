@@ -10,7 +10,7 @@ use super::service::brief;
 use super::table::{Mistakes, Table};
 use crate::definition::mistake::nearest;
 use crate::definition::source::{Source, whole};
-use crate::definition::{Exchange, Fixture, Method, Recorded};
+use crate::definition::{Action, Exchange, Fixture, Method, Recorded};
 
 /// Reads the fixtures of every method into it; `names` are all methods, those with mistakes as well.
 pub(super) fn read(folder: &Path, methods: &mut BTreeMap<String, Method>, names: Vec<&str>, mistakes: &Mistakes) {
@@ -60,6 +60,8 @@ fn fixture(source: &Source, pointer: &str, method: &Method, mistakes: &Mistakes)
                 .filter_map(|pointer| exchange(Table::at(source, pointer, mistakes)?))
                 .collect()
         }
+        // What a database gives follows from what is in it.
+        None if matches!(method.action, Action::Sql(_)) => Vec::new(),
         _ => {
             table.mistake(
                 "",

@@ -15,7 +15,7 @@ use crate::schema::Schema;
 
 /// The file with what was approved.
 const FILE: &str = "tools.json";
-const REMEDY: &str = "`belljar service approve` writes it";
+const REMEDY: &str = "`belljar service import --mcp` makes it, from what the server says";
 
 /// Reads where the server is.
 pub(super) fn read(table: &Table<'_>, auth: &[Auth]) -> Option<Kind> {
@@ -193,7 +193,7 @@ pub(super) fn method(table: Table<'_>, name: &str, tools: &Tools, schemas: &Sche
         table.mistake(
             "pin",
             format!("what {FILE} says of the tool is not what this pins"),
-            "`belljar service approve` shows what the server says, and writes both",
+            "take both files as they were approved; `belljar service approve` changes both",
         );
     }
     let own = (table.has("arguments"), table.has("result"));

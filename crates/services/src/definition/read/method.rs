@@ -9,7 +9,7 @@ use super::mcp::{self, Tools};
 use super::schemas::Schemas;
 use super::service::limits;
 use super::table::Table;
-use super::{pages, uses};
+use super::{pages, script, sql, uses};
 use crate::definition::template::parse::{Malformed, path};
 use crate::definition::{Access, Action, Answer, Body, Limits, Method, PathTemplate, Pointer, Request, Template};
 use crate::graphql;
@@ -27,8 +27,8 @@ pub(super) fn read(
     match kind {
         "http" => http(table, name, folder, schemas),
         "mcp" => mcp::method(table, name, tools, schemas),
-        // The service was refused for it.
-        _ => None,
+        "sql" => sql::method(table, name, schemas),
+        _ => script::method(table, name, folder, schemas),
     }
 }
 

@@ -33,12 +33,16 @@ pub(super) fn read(table: &Table<'_>, folder: &Path) -> Option<Kind> {
         Ok(source) if source.len() <= MAX_FILE => Some(source),
         Ok(_) => {
             let problem = format!("the file is larger than {MAX_FILE} bytes");
-            table.mistakes.add(whole(&file, problem, "keep in it what glues calls together"));
+            table
+                .mistakes
+                .add(whole(&file, problem, "keep in it what glues calls together"));
             None
         }
         Err(error) => {
             let problem = format!("the file cannot be read ({error})");
-            table.mistakes.add(whole(&file, problem, "write the functions there, one for each method"));
+            table
+                .mistakes
+                .add(whole(&file, problem, "write the functions there, one for each method"));
             None
         }
     };
@@ -89,7 +93,9 @@ pub(super) fn method(table: Table<'_>, name: &str, folder: &Path, schemas: &Sche
 /// Whether a line of a script exports this function.
 fn exports(source: &str, name: &str) -> bool {
     source.lines().any(|line| {
-        let declared = line.strip_prefix("export ").map(|line| line.strip_prefix("async ").unwrap_or(line));
+        let declared = line
+            .strip_prefix("export ")
+            .map(|line| line.strip_prefix("async ").unwrap_or(line));
         declared
             .and_then(|line| line.strip_prefix("function ")?.trim_start().strip_prefix(name))
             .is_some_and(|rest| rest.trim_start().starts_with('('))

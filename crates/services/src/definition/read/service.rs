@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::schemas::Schemas;
 use super::table::{Mistakes, NAME_RULE, Table, is_identifier};
-use super::{auth, fixtures, http, mcp, method};
+use super::{auth, fixtures, http, mcp, method, script, sql};
 use crate::definition::mistake::Mistake;
 use crate::definition::source::{Source, below};
 use crate::definition::{Limits, Service};
@@ -42,14 +42,13 @@ fn service(source: &Source, folder: &Path, mistakes: &Mistakes) -> Option<Servic
     let behind = match kind {
         "http" => http::read(&table),
         "mcp" => mcp::read(&table, &auth),
-        other => {
-            table.mistake(
-                "kind",
-                format!("services of kind {other:?} cannot be used yet"),
-                "write kind = \"http\", or take the folder away",
-            );
-            return None;
-        }
+        "sql" => sql::read(&table),
+        _ => script::read(&table, folder),
+    };
+    let auth = if kind == "sql" {
+        sql::auth(behind.as_ref())
+    } else {
+        auth
     };
     let limits = table.table("limits").map(limits).unwrap_or_default();
     if table.has("schemas") {

@@ -1,0 +1,191 @@
+//! Databases: what gets through, and that nothing that does changes anything.
+//!
+//! Every attack goes through `Services::call` thrice: as it would be; with the guard open and a role that only reads; with the
+//! guard open and a role that may write, so that the transaction alone holds. Before and after, all that the server keeps is
+//! written down by its superuser, and must be the same.
+
+mod mariadb;
+mod postgres;
+mod server;
+mod snowflake;
+mod sqlite;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dial::{Dialer, SystemResolver};
+use domain::SessionId;
+use lifecycle::Tasks;
+use secret::{Reference, Secret};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use services::{
+    Bound, Call, Catalogue, DatabaseSettings, Engine, Failure, ServiceSettings, Services, TransportSecurity, Trust,
+};
+use worker::Worker;
+
+use crate::rig::guard;
+
+pub(crate) const DEFINITION: &str = r#"
+name = "warehouse"
+summary = "Numbers"
+kind = "sql"
+engines = ["postgres", "mysql", "mariadb", "sqlite", "snowflake"]
+[limits]
+timeout = "4s"
+[methods.query]
+summary = "Rows"
+request = "query"
+[methods.export]
+summary = "A file"
+request = "export"
+limits = { response = "1MiB" }
+[methods.tables]
+summary = "Tables"
+request = "tables"
+[methods.describe]
+summary = "Columns"
+request = "describe"
+"#;
+
+/// Passwords of every user.
+pub(crate) const PASSWORD: &str = "canary-4711-password";
+
+/// What stands between a statement and the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fence {
+    /// All of it.
+    Whole,
+    /// A role that only reads, and the transaction.
+    Role,
+    /// The transaction.
+    Transaction,
+}
+
+impl Fence {
+    pub(crate) const ALL: [Self; 3] = [Self::Whole, Self::Role, Self::Transaction];
+
+    pub(crate) fn user(self) -> &'static str {
+        if self == Self::Transaction { "writer" } else { "reader" }
+    }
+
+    fn worker(self) -> Worker {
+        if self == Self::Whole {
+            return guard();
+        }
+        let tests = std::env::current_exe().unwrap();
+        Worker::new(worker::Config {
+            program: tests.parent().unwrap().parent().unwrap().join("examples/guard"),
+            arguments: vec!["open".into()],
+            ..worker::Config::default()
+        })
+    }
+}
+
+/// A database as a session sees it.
+pub(crate) struct Database {
+    services: Services,
+    session: SessionId,
+}
+
+impl Database {
+    pub(crate) fn new(fence: Fence, engine: Engine, port: u16) -> Self {
+        let database = DatabaseSettings {
+            engine: Some(engine),
+            host: Some("127.0.0.1".to_owned()),
+            port: Some(port),
+            name: Some("shop".to_owned()),
+            tls: TransportSecurity::Off,
+            ..DatabaseSettings::default()
+        };
+        Self::of(fence, fence.user(), database)
+    }
+
+    pub(crate) fn of(fence: Fence, user: &str, database: DatabaseSettings) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let warehouse = folder.path().join("warehouse");
+        std::fs::create_dir(&warehouse).unwrap();
+        std::fs::write(warehouse.join("service.toml"), DEFINITION).unwrap();
+        let (catalogue, mistakes) = Catalogue::load(&[folder.path()]);
+        assert!(mistakes.is_empty(), "{mistakes:?}");
+        let settings = ServiceSettings {
+            auth: [
+                ("user".to_owned(), Bound::from(user)),
+                ("password".to_owned(), Bound::from("store:password")),
+            ]
+            .into(),
+            addresses: vec!["127.0.0.0/8".parse().unwrap()],
+            database: Some(database),
+            ..ServiceSettings::default()
+        };
+        let password: Reference = "store:password".parse().unwrap();
+        let secrets = BTreeMap::from([(password, Secret::new(PASSWORD))]);
+        Self::with(&catalogue, settings, Arc::new(secrets), fence.worker())
+    }
+
+    pub(crate) fn with(
+        catalogue: &Catalogue,
+        settings: ServiceSettings,
+        secrets: Arc<dyn secret::Source>,
+        worker: Worker,
+    ) -> Self {
+        let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
+        let settings = BTreeMap::from([("warehouse".to_owned(), settings)]);
+        let trust = Trust::only(b"").unwrap();
+        let made = Services::new(catalogue, &settings, secrets, dialer, trust, Tasks::new(), worker);
+        let (services, problems) = made.unwrap();
+        assert!(problems.is_empty(), "{problems:?}");
+        Self {
+            services,
+            session: SessionId::new(),
+        }
+    }
+
+    pub(crate) async fn call(&self, method: &str, arguments: Value) -> Result<Vec<u8>, Failure> {
+        let arguments = RawValue::from_string(arguments.to_string()).unwrap();
+        let call = Call {
+            session: self.session,
+            service: "warehouse",
+            method,
+            arguments: &arguments,
+            idempotency_key: None,
+        };
+        let result = match self.services.call(call).await {
+            Ok(answer) => answer.whole().await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = &result {
+            assert!(!format!("{failure:?}").contains(PASSWORD), "{failure:?}");
+        }
+        result.map(|bytes| bytes.to_vec())
+    }
+
+    pub(crate) async fn query(&self, sql: &str) -> Result<Value, Failure> {
+        let answer = self.call("query", json!({ "sql": sql })).await?;
+        Ok(serde_json::from_slice(&answer).unwrap())
+    }
+
+    /// The rows of a query that succeeds.
+    pub(crate) async fn rows(&self, sql: &str) -> Value {
+        match self.query(sql).await {
+            Ok(answer) => answer["rows"].clone(),
+            Err(failure) => panic!("{sql}: {failure:?}"),
+        }
+    }
+}
+
+/// Sends attacks through every fence. With all of it each is refused; with less of it nothing changes either.
+pub(crate) async fn withstands(attacks: &[&str], open: impl Fn(Fence) -> Database, state: impl Fn() -> String) {
+    let before = state();
+    for fence in Fence::ALL {
+        let database = open(fence);
+        for attack in attacks {
+            let result = database.query(attack).await;
+            if fence == Fence::Whole {
+                let failure = result.expect_err(attack);
+                assert!(!failure.message.is_empty(), "{attack}");
+            }
+        }
+        assert_eq!(state(), before, "{fence:?}: {attacks:?}");
+    }
+}

@@ -1,0 +1,174 @@
+//! Snowflake's SQL API, as its reference describes it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::Request;
+use axum::response::Response;
+use secret::{Reference, Secret};
+use serde_json::{Value, json};
+use services::{Bound, Catalogue, Code, DatabaseSettings, Engine, ServiceSettings, TransportSecurity};
+
+use super::{DEFINITION, Database};
+use crate::rig::guard;
+
+/// What was asked: verb, target, body.
+type Asked = Arc<Mutex<Vec<(String, String, Value)>>>;
+
+/// An account that runs every statement late, and gives it in two partitions.
+async fn account() -> (u16, Asked) {
+    let asked = Asked::default();
+    let log = Arc::clone(&asked);
+    let app = Router::new().fallback(move |request: Request| {
+        let log = Arc::clone(&log);
+        async move {
+            let (head, body) = request.into_parts();
+            assert_eq!(head.headers["x-snowflake-authorization-token-type"], "KEYPAIR_JWT");
+            assert!(head.headers["authorization"].to_str().unwrap().starts_with("Bearer ey"));
+            let body: Bytes = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+            let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+            let target = head.uri.path_and_query().unwrap().to_string();
+            log.lock().unwrap().push((head.method.to_string(), target.clone(), body.clone()));
+            let handle = "01b2c3d4-0000-0001-0000-000000000001";
+            let late = json!({ "code": "333334", "message": "Asynchronous execution in progress.", "statementHandle": handle });
+            let kinds = json!([
+                { "name": "ID", "type": "fixed", "scale": 0 }, { "name": "AT", "type": "timestamp_ntz" }, { "name": "DAY", "type": "date" },
+                { "name": "DOC", "type": "variant" }, { "name": "OK", "type": "boolean" }, { "name": "RAW", "type": "binary" },
+            ]);
+            let first = json!({
+                "code": "090001", "message": "Statement executed successfully.", "statementHandle": handle,
+                "resultSetMetaData": { "numRows": 2, "format": "jsonv2", "rowType": kinds, "partitionInfo": [{ "rowCount": 1 }, { "rowCount": 1 }] },
+                "data": [["9007199254740993", "1769860800.500000000", "20484", "{\"a\":1}", "true", "DEADBEEF"]],
+            });
+            let (status, answer) = match (head.method.as_str(), &*target) {
+                ("POST", _) if body["statement"].as_str().is_some_and(|text| text.contains("NOTHERE")) => (
+                    422,
+                    json!({ "code": "002003", "message": "SQL compilation error:\nObject 'NOTHERE' does not exist or not authorized.", "sqlState": "42S02", "statementHandle": handle }),
+                ),
+                ("POST", _) => (202, late),
+                (_, target) if target.ends_with("?partition=1") => (200, json!({ "data": [["2", null, null, null, "false", null]] })),
+                _ => (200, first),
+            };
+            Response::builder().status(status).header("content-type", "application/json").body(axum::body::Body::from(answer.to_string())).unwrap()
+        }
+    });
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    lifecycle::Tasks::new().spawn(async move { axum::serve(listener, app).await });
+    (port, asked)
+}
+
+fn open(port: u16) -> Database {
+    let folder = tempfile::tempdir().unwrap();
+    let warehouse = folder.path().join("warehouse");
+    std::fs::create_dir(&warehouse).unwrap();
+    std::fs::write(warehouse.join("service.toml"), DEFINITION).unwrap();
+    let (catalogue, mistakes) = Catalogue::load(&[folder.path()]);
+    assert!(mistakes.is_empty(), "{mistakes:?}");
+    let key: Reference = "store:key".parse().unwrap();
+    let secrets = BTreeMap::from([(key, Secret::new(include_str!("../keys/rsa.pem")))]);
+    let settings = ServiceSettings {
+        auth: [("account", "AB12345"), ("user", "READER"), ("private_key", "store:key")]
+            .map(|(slot, bound)| (slot.to_owned(), Bound::from(bound)))
+            .into(),
+        addresses: vec!["127.0.0.0/8".parse().unwrap()],
+        database: Some(DatabaseSettings {
+            engine: Some(Engine::Snowflake),
+            host: Some("127.0.0.1".to_owned()),
+            port: Some(port),
+            name: Some("SHOP".to_owned()),
+            schemas: vec!["PUBLIC".to_owned()],
+            warehouse: Some("SMALL".to_owned()),
+            role: Some("READING".to_owned()),
+            tls: TransportSecurity::Off,
+            ..DatabaseSettings::default()
+        }),
+        ..ServiceSettings::default()
+    };
+    Database::with(&catalogue, settings, Arc::new(secrets), guard())
+}
+
+#[tokio::test]
+async fn a_statement_is_waited_for_and_its_partitions_fetched() {
+    let (port, asked) = account().await;
+    let call = json!({ "sql": "SELECT * FROM orders WHERE id > ?", "parameters": [5], "limit": 10 });
+    let answer = open(port).call("query", call).await.unwrap();
+    let answer: Value = serde_json::from_slice(&answer).unwrap();
+    assert_eq!(
+        answer["rows"],
+        json!([
+            { "ID": "9007199254740993", "AT": "2026-01-31T12:00:00.5", "DAY": "2026-01-31", "DOC": { "a": 1 }, "OK": true, "RAW": "3q2+7w==" },
+            { "ID": 2, "AT": null, "DAY": null, "DOC": null, "OK": false, "RAW": null },
+        ])
+    );
+    let asked = asked.lock().unwrap();
+    let (verb, target, body) = &asked[0];
+    assert!(
+        verb == "POST" && target.starts_with("/api/v2/statements?requestId="),
+        "{target}"
+    );
+    assert_eq!(body["bindings"], json!({ "1": { "type": "FIXED", "value": "5" } }));
+    assert_eq!(body["parameters"]["multi_statement_count"], "1");
+    assert_eq!(body["parameters"]["rows_per_resultset"], "11");
+    assert_eq!(
+        (&body["database"], &body["schema"], &body["warehouse"], &body["role"]),
+        (&json!("SHOP"), &json!("PUBLIC"), &json!("SMALL"), &json!("READING"))
+    );
+    let targets: Vec<&str> = asked[1..].iter().map(|(_, target, _)| target.as_str()).collect();
+    let handle = "/api/v2/statements/01b2c3d4-0000-0001-0000-000000000001";
+    assert_eq!(targets, [handle, &format!("{handle}?partition=1")]);
+}
+
+#[tokio::test]
+async fn what_snowflake_refuses_is_told() {
+    let (port, _) = account().await;
+    let failure = open(port).query("SELECT * FROM NOTHERE").await.unwrap_err();
+    assert_eq!(failure.code, Code::Refused);
+    assert!(
+        failure.message.contains("does not exist or not authorized"),
+        "{failure}"
+    );
+}
+
+#[tokio::test]
+async fn threat_099_no_statement_that_does_more_is_sent() {
+    let (port, asked) = account().await;
+    let database = open(port);
+    for attack in [
+        "CALL p()",
+        "EXECUTE IMMEDIATE 'DELETE FROM t'",
+        "BEGIN DELETE FROM t; END",
+        "COPY INTO @stage FROM t",
+        "PUT file:///etc/passwd @stage",
+        "GET @stage file:///tmp/",
+        "LIST @stage",
+        "LS @stage",
+        "REMOVE @stage",
+        "UNDROP TABLE t",
+        "ALTER SESSION SET x = 1",
+        "USE ROLE ACCOUNTADMIN",
+        "USE WAREHOUSE LARGE",
+        "SELECT 1; DROP TABLE t",
+        "SELECT $1 FROM @stage/file.csv",
+        "SELECT * FROM other.t",
+        "DELETE FROM t",
+        "CREATE TABLE t AS SELECT 1",
+        "MERGE INTO t USING s ON true WHEN MATCHED THEN DELETE",
+        "SELECT SYSTEM$WAIT(100)",
+        "SHOW TABLES",
+        "SELECT SYSTEM$CANCEL_ALL_QUERIES(1)",
+        "SET x = 1",
+        "DESCRIBE TABLE t",
+        "SELECT * FROM t FOR UPDATE",
+        "GRANT ROLE x TO USER y",
+    ] {
+        let failure = database.query(attack).await.expect_err(attack);
+        assert!(
+            matches!(failure.code, Code::InvalidArguments | Code::Refused),
+            "{attack}: {failure:?}"
+        );
+    }
+    assert!(asked.lock().unwrap().is_empty());
+}
