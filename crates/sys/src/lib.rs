@@ -4,11 +4,13 @@
 //! safely is not repeated here.
 //!
 //! - [`btrfs`]: subvolumes and their quotas
+//! - [`descriptor`]: what a process inherits open
 //! - [`loop_device`]: files as block devices
 //! - [`mount`]: attributes of mounts, the mapping of ids among them
 //! - [`namespace`]: user namespaces that map ids
 
 pub mod btrfs;
+pub mod descriptor;
 pub mod loop_device;
 pub mod mount;
 pub mod namespace;
