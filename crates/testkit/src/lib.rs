@@ -2,6 +2,7 @@
 //!
 //! Everything here panics with the reason when it cannot do its work: in a test that is the failure.
 
+pub mod clients;
 mod command;
 mod miniature;
 pub mod model_server;

@@ -52,7 +52,7 @@ pub fn miniature() -> &'static Miniature {
 }
 
 /// `testkit` in the compiler's output folder, which is the one above the running test that bears the cache mark.
-fn kept_folder() -> PathBuf {
+pub(crate) fn kept_folder() -> PathBuf {
     let program = std::env::current_exe().expect("ask which program runs");
     let output = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").exists());
     output.map_or_else(

@@ -1,24 +1,30 @@
 //! A Belljar of its own for a test: its folder, its configuration, its two processes.
 
+use std::ffi::OsString;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
-use tempfile::TempDir;
 use testkit::{eventually, free_port, miniature};
 
+use crate::leftovers::{self, Held};
 use crate::processes;
 use crate::program::{belljar, runtime};
 use crate::transcript::Transcript;
+use crate::world::World;
 
 /// A host agent and a control plane over a folder of their own; all of it ends with the value.
 pub(crate) struct Installation {
-    folder: TempDir,
+    folder: Held,
     port: u16,
     host: Mutex<Option<Child>>,
     serve: Mutex<Option<Child>>,
+    /// Words before the control plane's command.
+    before: Vec<OsString>,
+    /// Variables of the control plane beside the test's own.
+    environment: Vec<(String, OsString)>,
 }
 
 impl Installation {
@@ -37,15 +43,13 @@ impl Installation {
 
     /// Writes the folder and starts nothing.
     pub(crate) fn prepare(script: &str, more: &str) -> Self {
-        let folder = tempfile::Builder::new()
-            .prefix("belljar-e2e-")
-            .tempdir_in("/var/tmp")
-            .expect("make a folder");
         let installation = Self {
-            folder,
+            folder: leftovers::new_folder(),
             port: free_port(),
             host: Mutex::default(),
             serve: Mutex::default(),
+            before: Vec::new(),
+            environment: Vec::new(),
         };
         let data = installation.data();
         fs::create_dir_all(&data).expect("make the data directory");
@@ -66,9 +70,46 @@ impl Installation {
         installation
     }
 
+    /// Lets the control plane live in a world, with these variables in its environment.
+    pub(crate) fn live_in(&mut self, world: &World, environment: &[(&str, &str)]) {
+        self.before = world.enter();
+        self.environment.extend(world.environment());
+        let variables = environment.iter();
+        self.environment
+            .extend(variables.map(|(name, value)| ((*name).to_owned(), OsString::from(value))));
+    }
+
+    /// Adds sections to the configuration.
+    pub(crate) fn configure(&self, sections: &str) {
+        let path = self.path("belljar.toml");
+        let config = fs::read_to_string(&path).expect("read the configuration");
+        fs::write(&path, format!("{config}\n{sections}")).expect("write the configuration");
+    }
+
+    /// Makes sandboxes of another image, with room for what it can do.
+    pub(crate) fn use_image(&self, digest: &str) {
+        let path = self.path("belljar.toml");
+        let config = fs::read_to_string(&path).expect("read the configuration");
+        let config = config.replace(&miniature().digest, digest).replace(
+            "memory = \"256MiB\"\ndisk = \"64MiB\"",
+            "memory = \"2GiB\"\ndisk = \"4GiB\"",
+        );
+        fs::write(&path, config).expect("write the configuration");
+    }
+
+    /// Where the control plane listens.
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+
     /// A path in its folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Its folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Its data directory.
@@ -93,10 +134,16 @@ impl Installation {
             .create(true)
             .open(self.path(&format!("{role}.log")))
             .expect("open a log");
-        let mut child = Command::new(belljar())
-            .arg(role)
-            .arg("--config")
-            .arg(self.path("belljar.toml"))
+        let (before, environment) = match role {
+            "serve" => (self.before.as_slice(), self.environment.as_slice()),
+            _ => Default::default(),
+        };
+        let mut words: Vec<OsString> = before.to_vec();
+        words.extend([belljar().into(), role.into(), "--config".into()]);
+        words.push(self.path("belljar.toml").into());
+        let mut child = Command::new(&words[0])
+            .args(&words[1..])
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -149,22 +196,9 @@ impl Installation {
         }
     }
 
-    /// The first processes of its sandboxes: those that see this installation's link directories.
+    /// The first processes of its sandboxes.
     pub(crate) fn first_processes(&self) -> Vec<u32> {
-        let data = self.data();
-        let data = data.to_string_lossy();
-        processes::running(&["belljar-runtime", "pid1"])
-            .into_iter()
-            .filter(|id| {
-                let mounts = fs::read_to_string(format!("/proc/{id}/mountinfo")).unwrap_or_default();
-                let ours = self
-                    .folder
-                    .path()
-                    .file_name()
-                    .map(|name| name.to_string_lossy().into_owned());
-                mounts.contains(&*data) || ours.is_some_and(|ours| mounts.contains(&ours))
-            })
-            .collect()
+        leftovers::first_processes(self.folder.path())
     }
 
     /// A command of a person who may do everything here.
@@ -177,6 +211,42 @@ impl Installation {
         });
         command.env("BELLJAR_TOKEN", token.trim());
         command
+    }
+
+    /// What `belljar check` says, whether it is content or not.
+    pub(crate) fn check(&self) -> String {
+        let output = self.local_command(&["check"]).output().expect("run belljar");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    }
+
+    fn local_command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(belljar());
+        command.args(arguments).arg("--config").arg(self.path("belljar.toml"));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    /// Runs a command of this machine, which reads the configuration, with some input; it must succeed. What it printed.
+    pub(crate) fn locally(&self, arguments: &[&str], input: &str) -> String {
+        let mut child = self
+            .local_command(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("run belljar");
+        let mut stdin = child.stdin.take().expect("its input is piped");
+        stdin.write_all(input.as_bytes()).expect("write to belljar");
+        drop(stdin);
+        let output = child.wait_with_output().expect("wait for belljar");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(
+            output.status.success(),
+            "belljar {arguments:?} ended with {}: {said}{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        said
     }
 
     /// Runs a command to its end.
@@ -221,7 +291,9 @@ impl Installation {
 
 impl Drop for Installation {
     fn drop(&mut self) {
-        if let Ok(listed) = self.command(&["sandbox", "list", "--json"]).output() {
+        // One that never got as far has none.
+        let has_begun = self.data().join("control/admin-token").exists();
+        if let Some(Ok(listed)) = has_begun.then(|| self.command(&["sandbox", "list", "--json"]).output()) {
             for sandbox in serde_json::from_slice::<serde_json::Value>(&listed.stdout)
                 .iter()
                 .filter_map(|list| list.as_array())
@@ -238,19 +310,5 @@ impl Drop for Installation {
         Self::end(&self.serve);
         self.first_processes().into_iter().for_each(processes::kill);
         Self::end(&self.host);
-        unmount_below(self.folder.path());
-    }
-}
-
-/// Takes down what is mounted below a folder, the last first.
-fn unmount_below(folder: &Path) {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let points: Vec<&str> = mounts.lines().filter_map(|line| line.split(' ').nth(4)).collect();
-    for point in points
-        .into_iter()
-        .rev()
-        .filter(|point| Path::new(point).starts_with(folder))
-    {
-        let _ = Command::new("umount").args(["--lazy", point]).status();
     }
 }

@@ -1,10 +1,16 @@
 //! The whole of Belljar: real processes, real sandboxes, a scripted model. Everything goes through the command line, as a
 //! person would have it.
 
+mod canaries;
+mod clients;
 mod crash;
+mod hostile;
 mod installation;
 mod jail;
 mod jobs;
+mod leftovers;
 mod processes;
 mod program;
+mod services;
 mod transcript;
+mod world;

@@ -12,156 +12,10 @@ use serde_json::{Value, json};
 
 use crate::handler::TOKEN;
 use crate::jail::{Jail, exec, words};
-use outside::{KEY, Outside};
+use outside::Outside;
+use testkit::clients::{self, CLIENTS, KEY};
 
-mod kept;
 pub(crate) mod outside;
-
-/// A client: what it is called, the file that it must have, what the user types, and what comes of it.
-struct Client {
-    name: &'static str,
-    needs: &'static str,
-    script: &'static str,
-    says: &'static str,
-}
-
-const fn client(name: &'static str, needs: &'static str, script: &'static str, says: &'static str) -> Client {
-    Client {
-        name,
-        needs,
-        script,
-        says,
-    }
-}
-
-const API: &str = "welcome to api.client.test/x";
-
-/// Paths beneath /clients are kept by this test; others are the machine's.
-const CLIENTS: &[Client] = &[
-    client("curl", "/usr/bin/curl", "curl -sS https://api.client.test/x", API),
-    client(
-        "curl by HTTP proxy",
-        "/usr/bin/curl",
-        "curl -sS -x http://127.0.0.1:3128 https://api.client.test/x",
-        API,
-    ),
-    client(
-        "curl by SOCKS proxy",
-        "/usr/bin/curl",
-        "curl -sS -x socks5h://127.0.0.1:3128 https://api.client.test/x",
-        API,
-    ),
-    client(
-        "curl, host passed through",
-        "/usr/bin/curl",
-        "curl -sS https://pass.client.test/x",
-        "welcome to pass.client.test/x",
-    ),
-    client("wget", "/usr/bin/wget", "wget -qO- https://api.client.test/x", API),
-    client(
-        "git clone, commit, push, fetch",
-        "/usr/bin/git",
-        "cd /tmp && git clone -q https://git.client.test/acme/app.git app && cd app && echo hello > a && git add a \
-         && git -c user.name=me -c user.email=me@x.test commit -qm first && git push -q origin HEAD:main \
-         && git fetch -q && git log --format=%s origin/main",
-        "first",
-    ),
-    client(
-        "gh",
-        "/clients/bin/gh",
-        "GH_HOST=api.client.test GH_ENTERPRISE_TOKEN=credential-brokered gh api x",
-        "welcome to api.client.test/api/v3/x",
-    ),
-    client(
-        "node fetch",
-        "/usr/bin/node",
-        "node -e 'fetch(`https://api.client.test/x`).then(r => r.text()).then(console.log)'",
-        API,
-    ),
-    client(
-        "node https",
-        "/usr/bin/node",
-        "node -e 'require(`https`).get(`https://api.client.test/x`, r => r.pipe(process.stdout))'",
-        API,
-    ),
-    client(
-        "npm",
-        "/usr/bin/npm",
-        "npm_config_cache=/tmp/npm npm view belljar-probe version --registry https://npm.client.test/",
-        "1.2.3",
-    ),
-    client(
-        "bun",
-        "/clients/bin/bun",
-        "bun -e 'console.log(await (await fetch(`https://api.client.test/x`)).text())'",
-        API,
-    ),
-    client(
-        "deno",
-        "/clients/bin/deno",
-        "DENO_DIR=/tmp/deno deno eval 'console.log(await (await fetch(`https://api.client.test/x`)).text())'",
-        API,
-    ),
-    client(
-        "python urllib",
-        "/usr/bin/python3",
-        "python3 -c 'import urllib.request as r; print(r.urlopen(\"https://api.client.test/x\").read())'",
-        API,
-    ),
-    client(
-        "python requests",
-        "/clients/python/requests",
-        "python3 -c 'import requests; print(requests.get(\"https://api.client.test/x\").text)'",
-        API,
-    ),
-    client(
-        "python httpx",
-        "/clients/python/httpx",
-        "python3 -c 'import httpx; print(httpx.get(\"https://api.client.test/x\").text)'",
-        API,
-    ),
-    client(
-        "python urllib3",
-        "/clients/python/urllib3",
-        "python3 -c 'import urllib3; print(urllib3.request(\"GET\", \"https://api.client.test/x\").data)'",
-        API,
-    ),
-    client(
-        "python aiohttp",
-        "/clients/python/aiohttp",
-        "python3 -c 'import aiohttp, asyncio
-async def main():
-    async with aiohttp.ClientSession() as s, s.get(\"https://api.client.test/x\") as r: print(await r.text())
-asyncio.run(main())'",
-        API,
-    ),
-    client(
-        "pip",
-        "/usr/bin/python3",
-        "python3 -m pip download -q --no-cache-dir --disable-pip-version-check --no-deps -d /tmp/pip \
-         --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/pip",
-        "belljar_probe-1.2.3-py3-none-any.whl",
-    ),
-    client(
-        "uv (Rust, reqwest, rustls)",
-        "/clients/python/bin/uv",
-        "UV_CACHE_DIR=/tmp/uv /clients/python/bin/uv pip install -q --no-deps --target /tmp/uv-target \
-         --python /usr/bin/python3 --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/uv-target",
-        "belljar_probe.py",
-    ),
-    client(
-        "java HttpClient",
-        "/usr/bin/java",
-        "java /sources/Client.java https://api.client.test/x",
-        API,
-    ),
-    client(
-        "go net/http",
-        "/clients/bin/go-client",
-        "go-client https://api.client.test/x",
-        API,
-    ),
-];
 
 /// A jail whose root is this machine's programs, and a way out of it.
 async fn jail() -> Option<Jail> {
@@ -170,22 +24,21 @@ async fn jail() -> Option<Jail> {
         println!("left out: neither this machine nor the package registry has Node 22 or newer");
         return None;
     }
-    let kept = tokio::task::spawn_blocking(kept::folder).await.unwrap();
+    let kept = tokio::task::spawn_blocking(clients::kept).await.unwrap();
     let node = miniature.rootfs().join("usr/local/bin");
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients");
     let options = format!(
         "--ro-bind /usr /usr --symlink usr/bin /bin --symlink usr/sbin /sbin --symlink usr/lib /lib \
          --symlink usr/lib64 /lib64 --bind $JAIL/etc /etc --ro-bind {} /node --ro-bind {} /clients \
          --ro-bind {} /sources --perms 1777 --tmpfs /tmp",
         node.display(),
         kept.display(),
-        sources.display()
+        clients::sources().display()
     );
     let jail = Jail::with_root(&options, prepare).await;
     let outside = Outside::new(jail.session, &jail.folder().join("outside"), &jail.handler.tasks).await;
     let certificates = jail.folder().join("etc/ssl/certs/ca-certificates.crt");
     let text = std::fs::read_to_string(&certificates).unwrap_or_default();
-    std::fs::write(&certificates, format!("{text}{}", outside.upstream_authority)).unwrap();
+    std::fs::write(&certificates, format!("{text}{}", outside.upstream_authority())).unwrap();
     let outfit = Outfit {
         environment: BTreeMap::from([
             ("API_KEY".to_owned(), PLACEHOLDER.to_owned()),
@@ -228,14 +81,7 @@ fn prepare(folder: &Path) {
     ] {
         std::fs::write(etc.join(name), text).unwrap();
     }
-    let wheel = "import sys, zipfile
-with zipfile.ZipFile(sys.argv[1], 'w') as z:
-    z.writestr('belljar_probe.py', '')
-    z.writestr('belljar_probe-1.2.3.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: belljar-probe\\nVersion: 1.2.3\\n')
-    z.writestr('belljar_probe-1.2.3.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
-    z.writestr('belljar_probe-1.2.3.dist-info/RECORD', 'belljar_probe.py,,\\nbelljar_probe-1.2.3.dist-info/RECORD,,\\n')";
-    let mut command = std::process::Command::new("python3");
-    testkit::run(command.args(["-c", wheel]).arg(outside.join("wheel")));
+    clients::furnish(&outside);
 }
 
 /// Runs a shell script as a tool does, with the environment that users' programs have.
@@ -257,7 +103,7 @@ async fn run(jail: &Jail, script: &str) -> String {
 /// The kept folder and the machine's, as the jail sees them.
 fn is_there(path: &str) -> bool {
     match path.strip_prefix("/clients") {
-        Some(kept) => kept::folder().join(kept.trim_start_matches('/')).exists(),
+        Some(kept) => clients::kept().join(kept.trim_start_matches('/')).exists(),
         None => Path::new(path).exists(),
     }
 }
@@ -295,7 +141,7 @@ async fn a_client_that_trusts_only_its_own_list_is_served_where_nothing_is_read_
     let said = run(&jail, fetch).await;
     assert!(said.contains("UNABLE_TO_VERIFY"), "{said}");
     let pinned = "SSL_CERT_FILE= CURL_CA_BUNDLE= curl -sS --cacert /tmp/upstream.pem";
-    let authority = json!(jail.handler.outside.get().unwrap().upstream_authority);
+    let authority = json!(jail.handler.outside.get().unwrap().upstream_authority());
     let write = format!("node -e 'require(`fs`).writeFileSync(`/tmp/upstream.pem`, {authority})'");
     run(&jail, &write).await;
     let said = run(&jail, &format!("{pinned} https://pass.client.test/x")).await;

@@ -4,19 +4,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Python's, as `import` calls them; but the last, which is a program.
-const PYTHON: [&str; 4] = ["requests", "httpx", "aiohttp", "uv"];
+const PYTHON: [&str; 5] = ["pip", "requests", "httpx", "aiohttp", "uv"];
 
 /// The npm registry's: the programs of Bun and Deno.
 const NPM: [&str; 2] = ["@oven/bun-linux-x64-baseline@1.4.5", "@deno/linux-x64-glibc"];
 
 /// The folder with whatever could be had. Only the full test asks the registries for the large ones.
-pub(super) fn folder() -> PathBuf {
-    let folder = testkit::miniature().folder.ancestors().nth(2).unwrap().join("clients");
-    let made = folder.join("made");
+#[must_use]
+pub fn kept() -> PathBuf {
+    let folder = crate::miniature::kept_folder().join("clients");
+    let made = folder.join("made-2");
     if made.exists() {
         return folder;
     }
-    std::fs::create_dir_all(folder.join("bin")).unwrap();
+    let bin = folder.join("bin");
+    std::fs::create_dir_all(&bin).unwrap_or_else(|error| panic!("make {}: {error}", bin.display()));
     let mut pip = Command::new("/usr/bin/python3");
     pip.args([
         "-m",
@@ -46,9 +48,10 @@ pub(super) fn folder() -> PathBuf {
             ("bun", "@oven/bun-linux-x64-baseline/bin/bun"),
             ("deno", "@deno/linux-x64-glibc/deno"),
         ] {
-            let link = folder.join("bin").join(name);
+            let link = bin.join(name);
             let _ = std::fs::remove_file(&link);
-            std::os::unix::fs::symlink(Path::new("../node_modules").join(program), link).unwrap();
+            let linked = std::os::unix::fs::symlink(Path::new("../node_modules").join(program), &link);
+            linked.unwrap_or_else(|error| panic!("link {}: {error}", link.display()));
         }
         let mut apt = Command::new("sh");
         apt.args([
@@ -57,12 +60,12 @@ pub(super) fn folder() -> PathBuf {
         ])
         .current_dir(&folder);
         attempt(&mut apt);
-        std::fs::write(made, "").unwrap();
+        std::fs::write(&made, "").unwrap_or_else(|error| panic!("write {}: {error}", made.display()));
     }
     let mut go = Command::new("/usr/local/go/bin/go");
     go.args(["build", "-o"])
         .arg(folder.join("bin/go-client"))
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients/client.go"))
+        .arg(super::sources().join("client.go"))
         .env("CGO_ENABLED", "0")
         .env("GOCACHE", folder.join("go-cache"))
         .env("GOFLAGS", "-mod=mod");

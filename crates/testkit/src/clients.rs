@@ -1,0 +1,285 @@
+//! Programs that people use to speak to servers, and the servers that they speak to: an API, git over HTTPS, the registries of
+//! npm and pip. What a user types is the same wherever it is run.
+
+mod kept;
+
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use http::Response;
+
+use crate::upstream::{AnswerBody, Arrived, answered};
+pub use kept::kept;
+
+/// The key that no program knows, and every server but the last wants.
+pub const KEY: &str = "the-real-key-0123456789";
+
+/// Hosts that want the key: an API, npm's registry, pip's, and git's; and one that wants none.
+pub const HOSTS: [&str; 5] = [
+    "api.client.test",
+    "npm.client.test",
+    "pypi.client.test",
+    "git.client.test",
+    "pass.client.test",
+];
+
+/// A program that speaks to servers.
+#[derive(Clone, Copy, Debug)]
+pub struct Client {
+    /// What it is called.
+    pub name: &'static str,
+    /// The file that it must have; below `/clients` those of [`kept`], below `/sources` those of [`sources`].
+    pub needs: &'static str,
+    /// What the user types, in a shell.
+    pub script: &'static str,
+    /// What stands in what it says then.
+    pub says: &'static str,
+}
+
+const fn client(name: &'static str, needs: &'static str, script: &'static str, says: &'static str) -> Client {
+    Client {
+        name,
+        needs,
+        script,
+        says,
+    }
+}
+
+const API: &str = "welcome to api.client.test/x";
+
+/// All of them. Each means a host of [`HOSTS`] whose requests are read and given a key, unless it says otherwise.
+pub const CLIENTS: &[Client] = &[
+    client("curl", "/usr/bin/curl", "curl -sS https://api.client.test/x", API),
+    client(
+        "curl by HTTP proxy",
+        "/usr/bin/curl",
+        "curl -sS -x http://127.0.0.1:3128 https://api.client.test/x",
+        API,
+    ),
+    client(
+        "curl by SOCKS proxy",
+        "/usr/bin/curl",
+        "curl -sS -x socks5h://127.0.0.1:3128 https://api.client.test/x",
+        API,
+    ),
+    client(
+        "curl, host passed through",
+        "/usr/bin/curl",
+        "curl -sS https://pass.client.test/x",
+        "welcome to pass.client.test/x",
+    ),
+    client("wget", "/usr/bin/wget", "wget -qO- https://api.client.test/x", API),
+    client(
+        "git clone, commit, push, fetch",
+        "/usr/bin/git",
+        "cd /tmp && git clone -q https://git.client.test/acme/app.git app && cd app && echo hello > a && git add a \
+         && git -c user.name=me -c user.email=me@x.test commit -qm first && git push -q origin HEAD:main \
+         && git fetch -q && git log --format=%s origin/main",
+        "first",
+    ),
+    client(
+        "gh",
+        "/clients/bin/gh",
+        "GH_HOST=api.client.test GH_ENTERPRISE_TOKEN=credential-brokered gh api x",
+        "welcome to api.client.test/api/v3/x",
+    ),
+    client(
+        "node fetch",
+        "/usr/bin/node",
+        "node -e 'fetch(`https://api.client.test/x`).then(r => r.text()).then(console.log)'",
+        API,
+    ),
+    client(
+        "node https",
+        "/usr/bin/node",
+        "node -e 'require(`https`).get(`https://api.client.test/x`, r => r.pipe(process.stdout))'",
+        API,
+    ),
+    client(
+        "npm",
+        "/usr/bin/npm",
+        "npm_config_cache=/tmp/npm npm view belljar-probe version --registry https://npm.client.test/",
+        "1.2.3",
+    ),
+    client(
+        "bun",
+        "/clients/bin/bun",
+        "bun -e 'console.log(await (await fetch(`https://api.client.test/x`)).text())'",
+        API,
+    ),
+    client(
+        "deno",
+        "/clients/bin/deno",
+        "DENO_DIR=/tmp/deno deno eval 'console.log(await (await fetch(`https://api.client.test/x`)).text())'",
+        API,
+    ),
+    client(
+        "python urllib",
+        "/usr/bin/python3",
+        "python3 -c 'import urllib.request as r; print(r.urlopen(\"https://api.client.test/x\").read())'",
+        API,
+    ),
+    client(
+        "python requests",
+        "/clients/python/requests",
+        "python3 -c 'import requests; print(requests.get(\"https://api.client.test/x\").text)'",
+        API,
+    ),
+    client(
+        "python httpx",
+        "/clients/python/httpx",
+        "python3 -c 'import httpx; print(httpx.get(\"https://api.client.test/x\").text)'",
+        API,
+    ),
+    client(
+        "python urllib3",
+        "/clients/python/urllib3",
+        "python3 -c 'import urllib3; print(urllib3.request(\"GET\", \"https://api.client.test/x\").data)'",
+        API,
+    ),
+    client(
+        "python aiohttp",
+        "/clients/python/aiohttp",
+        "python3 -c 'import aiohttp, asyncio
+async def main():
+    async with aiohttp.ClientSession() as s, s.get(\"https://api.client.test/x\") as r: print(await r.text())
+asyncio.run(main())'",
+        API,
+    ),
+    client(
+        "pip",
+        "/clients/python/pip",
+        "python3 -m pip download -q --no-cache-dir --disable-pip-version-check --no-deps -d /tmp/pip \
+         --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/pip",
+        "belljar_probe-1.2.3-py3-none-any.whl",
+    ),
+    client(
+        "uv (Rust, reqwest, rustls)",
+        "/clients/python/bin/uv",
+        "UV_CACHE_DIR=/tmp/uv /clients/python/bin/uv pip install -q --no-deps --target /tmp/uv-target \
+         --python /usr/bin/python3 --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/uv-target",
+        "belljar_probe.py",
+    ),
+    client(
+        "java HttpClient",
+        "/usr/bin/java",
+        "java /sources/Client.java https://api.client.test/x",
+        API,
+    ),
+    client(
+        "go net/http",
+        "/clients/bin/go-client",
+        "go-client https://api.client.test/x",
+        API,
+    ),
+];
+
+/// Programs as source: `Client.java`.
+#[must_use]
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/clients")
+}
+
+/// What the servers have, below a folder: an empty repository, and a package.
+pub fn furnish(folder: &Path) {
+    let app = folder.join("git/acme/app.git");
+    std::fs::create_dir_all(&app).unwrap_or_else(|error| panic!("make {}: {error}", app.display()));
+    for arguments in [
+        ["init", "-q", "--bare", "-b", "main"].as_slice(),
+        &["config", "http.receivepack", "true"],
+    ] {
+        crate::run(std::process::Command::new("git").arg("-C").arg(&app).args(arguments));
+    }
+    let wheel = "import sys, zipfile
+with zipfile.ZipFile(sys.argv[1], 'w') as z:
+    z.writestr('belljar_probe.py', '')
+    z.writestr('belljar_probe-1.2.3.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: belljar-probe\\nVersion: 1.2.3\\n')
+    z.writestr('belljar_probe-1.2.3.dist-info/WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    z.writestr('belljar_probe-1.2.3.dist-info/RECORD', 'belljar_probe.py,,\\nbelljar_probe-1.2.3.dist-info/RECORD,,\\n')";
+    let mut command = std::process::Command::new("python3");
+    crate::run(command.args(["-c", wheel]).arg(folder.join("wheel")));
+}
+
+/// What git was pushed.
+#[must_use]
+pub fn pushed(folder: &Path) -> PathBuf {
+    folder.join("git/acme/app.git/refs/heads/main")
+}
+
+/// What the servers say, to whoever shows the key. `folder` was furnished.
+#[must_use]
+pub fn answer(folder: &Path, arrived: &Arrived) -> Response<AnswerBody> {
+    use base64::Engine;
+    let shown = match arrived.host.as_str() {
+        "pass.client.test" => String::new(),
+        "git.client.test" => {
+            let pair = format!("x-access-token:{KEY}");
+            format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair))
+        }
+        _ => format!("Bearer {KEY}"),
+    };
+    if arrived.header("authorization") != shown {
+        return answered(401, &[("www-authenticate", "Basic realm=\"git\"")], "who are you?\n");
+    }
+    let (media_type, content) = match (arrived.host.as_str(), arrived.path()) {
+        ("git.client.test", _) => {
+            return git(folder, arrived).unwrap_or_else(|error| answered(500, &[], format!("git: {error}\n")));
+        }
+        ("npm.client.test", _) => (
+            "application/json",
+            Bytes::from_static(
+                br#"{"name":"belljar-probe","dist-tags":{"latest":"1.2.3"},"versions":{"1.2.3":{"name":"belljar-probe","version":"1.2.3","dist":{"tarball":"https://npm.client.test/x.tgz"}}}}"#,
+            ),
+        ),
+        ("pypi.client.test", "/simple/belljar-probe/") => (
+            "text/html",
+            Bytes::from_static(br#"<a href="/files/belljar_probe-1.2.3-py3-none-any.whl">belljar_probe-1.2.3-py3-none-any.whl</a>"#),
+        ),
+        ("pypi.client.test", _) => ("application/zip", std::fs::read(folder.join("wheel")).unwrap_or_default().into()),
+        (host, path) => ("text/plain", format!("welcome to {host}{path}\n").into()),
+    };
+    answered(200, &[("content-type", media_type)], content)
+}
+
+/// Git's own server, which speaks CGI (RFC 3875).
+fn git(folder: &Path, arrived: &Arrived) -> std::io::Result<Response<AnswerBody>> {
+    use std::io::Write;
+    let environment = [
+        ("GIT_PROJECT_ROOT", folder.join("git").display().to_string()),
+        ("GIT_HTTP_EXPORT_ALL", "1".to_owned()),
+        ("PATH_INFO", arrived.path().to_owned()),
+        (
+            "QUERY_STRING",
+            arrived
+                .target
+                .split_once('?')
+                .map_or(String::new(), |(_, query)| query.to_owned()),
+        ),
+        ("REQUEST_METHOD", arrived.method.to_string()),
+        ("CONTENT_TYPE", arrived.header("content-type").to_owned()),
+        ("HTTP_CONTENT_ENCODING", arrived.header("content-encoding").to_owned()),
+        ("GIT_PROTOCOL", arrived.header("git-protocol").to_owned()),
+        ("REMOTE_USER", "test".to_owned()),
+    ];
+    let mut child = std::process::Command::new("git")
+        .arg("http-backend")
+        .envs(environment)
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()?;
+    let mut input = child.stdin.take().ok_or(std::io::ErrorKind::BrokenPipe)?;
+    let body = arrived.body.clone();
+    let writing = std::thread::spawn(move || input.write_all(&body));
+    let output = child.wait_with_output()?.stdout;
+    let _ = writing.join();
+    let end = output.windows(4).position(|window| window == b"\r\n\r\n");
+    let end = end.ok_or(std::io::ErrorKind::InvalidData)?;
+    let head = String::from_utf8_lossy(&output[..end]).into_owned();
+    let mut headers: Vec<(&str, &str)> = head.lines().filter_map(|line| line.split_once(": ")).collect();
+    let status = headers.iter().find(|(name, _)| *name == "Status");
+    let status = status
+        .and_then(|(_, value)| value.get(..3)?.parse().ok())
+        .unwrap_or(200);
+    headers.retain(|(name, _)| *name != "Status");
+    Ok(answered(status, &headers, Bytes::copy_from_slice(&output[end + 4..])))
+}

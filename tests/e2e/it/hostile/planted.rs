@@ -1,0 +1,436 @@
+//! The secrets of the installation that is attacked, and where each is.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use rand::distr::{Alphanumeric, SampleString};
+use testkit::model_server::ModelServer;
+
+use super::answers::ISSUED;
+use crate::canaries::canary;
+use crate::installation::Installation;
+use crate::world::World;
+
+/// Hosts that are given a key, and which way.
+pub(super) const BOUND: [(&str, &str); 9] = [
+    ("bearer.bound.test", "bearer"),
+    ("basic.bound.test", "basic"),
+    ("header.bound.test", "header"),
+    ("query.bound.test", "query"),
+    ("path.bound.test", "path"),
+    ("body.bound.test", "body"),
+    ("placeholder.bound.test", "placeholder"),
+    ("git.bound.test", "git"),
+    ("aws.bound.test", "aws"),
+];
+
+/// Services, and how each authenticates.
+pub(super) const SERVICES: [(&str, &str); 6] = [
+    ("mirror", "kind = \"bearer\""),
+    ("basic", "kind = \"basic\""),
+    ("header", "kind = \"header\"\nname = \"x-key\""),
+    ("query", "kind = \"query\"\nname = \"key\""),
+    (
+        "client",
+        "kind = \"client_credentials\"\ntoken_url = \"https://client.service.test/oauth/token\"",
+    ),
+    (
+        "refresh",
+        "kind = \"refresh_token\"\ntoken_url = \"https://refresh.service.test/oauth/token\"",
+    ),
+];
+
+pub(super) const HOSTS: [&str; 6] = [
+    "mirror.service.test",
+    "basic.service.test",
+    "header.service.test",
+    "query.service.test",
+    "client.service.test",
+    "refresh.service.test",
+];
+
+/// Secrets that the encrypted store holds, by name.
+const STORED: [&str; 14] = [
+    "bearer",
+    "basic",
+    "header",
+    "query",
+    "path",
+    "body",
+    "placeholder",
+    "git",
+    "aws",
+    "proxy",
+    "mirror",
+    "s-header",
+    "client",
+    "refresh",
+];
+
+const RULES: &str = r#"
+[egress]
+connections = 2000
+new_connections = 5000
+names = 100000
+[egress.rules.bearer]
+hosts = ["bearer.bound.test"]
+networks = ["127.0.0.0/8"]
+inject = [{ kind = "bearer", secret = "store:bearer" }]
+[egress.rules.basic]
+hosts = ["basic.bound.test"]
+networks = ["127.0.0.0/8"]
+inject = [{ kind = "basic", user = "belljar", secret = "store:basic" }]
+[egress.rules.header]
+hosts = ["header.bound.test"]
+networks = ["127.0.0.0/8"]
+inject = [{ kind = "header", name = "x-api-key", secret = "store:header" }]
+[egress.rules.query]
+hosts = ["query.bound.test"]
+networks = ["127.0.0.0/8"]
+inject = [{ kind = "query", name = "key", secret = "store:query" }]
+[egress.rules.path]
+hosts = ["path.bound.test"]
+networks = ["127.0.0.0/8"]
+inject = [{ kind = "path", secret = "store:path" }]
+[egress.rules.body]
+hosts = ["body.bound.test"]
+networks = ["127.0.0.0/8"]
+inject = [{ kind = "body", secret = "store:body" }]
+[egress.rules.placeholder]
+hosts = ["placeholder.bound.test"]
+networks = ["127.0.0.0/8"]
+inject = [{ kind = "bearer", secret = "store:placeholder", mode = "placeholder" }]
+[egress.rules.git]
+hosts = ["git.bound.test"]
+networks = ["127.0.0.0/8"]
+git = { repositories = ["acme/app"], write = true, secret = "store:git" }
+[egress.rules.aws]
+hosts = ["aws.bound.test"]
+networks = ["127.0.0.0/8"]
+aws = { access_key = "env:ACCESS_KEY", secret_key = "store:aws", regions = ["eu-west-1"], services = ["s3"] }
+[egress.rules.proxied]
+hosts = ["proxied.bound.test"]
+proxy = { url = "socks5://127.0.0.1:9", user = "belljar", password = "store:proxy" }
+[egress.rules.passed]
+hosts = ["pass.free.test", "*.wild.free.test"]
+networks = ["127.0.0.0/8"]
+[egress.rules.read]
+hosts = ["plain.free.test"]
+schemes = ["http", "https"]
+networks = ["127.0.0.0/8"]
+methods = ["GET", "POST"]
+
+[roles.everybody]
+services = { allow = ["**"], deny = ["*.hidden"] }
+egress = ["**.bound.test", "**.free.test"]
+
+[run]
+tool_time = "20m"
+time = "1h"
+"#;
+
+pub(super) struct Planted {
+    /// In the encrypted store, by name.
+    stored: Vec<(&'static str, String)>,
+    /// In a variable of the control plane.
+    variable: String,
+    /// In a file that only root may read.
+    file: String,
+    /// In a file of the machine that everybody may read.
+    host: String,
+    /// Told by a socket of the machine without a file.
+    told: String,
+    /// In another session's workspace and prompt.
+    pub(super) neighbour: String,
+    /// The name of that socket.
+    pub(super) socket: String,
+}
+
+impl Planted {
+    pub(super) fn new() -> Self {
+        Self {
+            stored: STORED.map(|name| (name, canary())).into(),
+            variable: canary(),
+            file: canary(),
+            host: canary(),
+            told: canary(),
+            neighbour: canary(),
+            socket: format!("belljar-test-{}", Alphanumeric.sample_string(&mut rand::rng(), 8)),
+        }
+    }
+
+    /// An installation that holds all of them.
+    pub(super) fn install(&self, world: &World, model: &ModelServer) -> Installation {
+        // What it is configured with knows where the folder is, which is known only then.
+        let mut belljar = Installation::prepare("steps: [{ text: hello }]", "");
+        let secret_file = belljar.path("file-secret");
+        fs::write(&secret_file, &self.file).expect("write a secret");
+        fs::set_permissions(&secret_file, PermissionsExt::from_mode(0o400)).expect("close a secret to others");
+        let (key_file, base_url) = (belljar.path("secrets.key"), model.base_url());
+        let bindings = [
+            ("mirror", "token = \"store:mirror\"".to_owned()),
+            (
+                "basic",
+                format!("user = \"belljar\"\npassword = \"file:{}\"", secret_file.display()),
+            ),
+            ("header", "token = \"store:s-header\"".to_owned()),
+            ("query", "token = \"env:QUERY_KEY\"".to_owned()),
+            (
+                "client",
+                "client_id = \"belljar\"\nclient_secret = \"store:client\"".to_owned(),
+            ),
+            (
+                "refresh",
+                "client_id = \"belljar\"\nclient_secret = \"store:client\"\nrefresh_token = \"store:refresh\""
+                    .to_owned(),
+            ),
+        ];
+        let services: String = bindings
+            .iter()
+            .map(|(name, slots)| {
+                format!("\n[services.{name}]\naddresses = [\"127.0.0.0/8\"]\nper_minute = 1000000\nsession_per_minute = 1000000\n[services.{name}.auth]\n{slots}\n")
+            })
+            .collect();
+        belljar.configure(&format!(
+            "{RULES}\n[models.large]\nprovider = \"anthropic\"\nbase_url = {base_url:?}\nkey = \"env:MODEL_KEY\"\nwindow = 400000\nmax_output = 8000\n\
+             price = {{ input = 3.00, output = 15.00 }}\n[secrets]\nkey_file = {key_file:?}\n{services}"
+        ));
+        for (name, auth) in SERVICES {
+            let folder = belljar.path("services").join(name);
+            fs::create_dir_all(&folder).expect("make a folder");
+            fs::write(folder.join("service.toml"), definition(name, auth)).expect("write a definition");
+        }
+        belljar.live_in(
+            world,
+            &[
+                ("MODEL_KEY", model.key()),
+                ("QUERY_KEY", &self.variable),
+                ("ACCESS_KEY", "AKIDBELLJAR"),
+            ],
+        );
+        for (name, value) in &self.stored {
+            belljar.locally(&["secret", "set", name], value);
+        }
+        fs::write(belljar.path("host-secret"), &self.host).expect("write a secret");
+        belljar.start_host();
+        belljar.start_serve();
+        belljar
+    }
+
+    /// Tells one secret to whoever calls an abstract socket of the machine.
+    pub(super) fn listen_outside(&self) -> std::thread::JoinHandle<()> {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::SocketAddr;
+        let address = SocketAddr::from_abstract_name(&self.socket).expect("an abstract name");
+        let listener = UnixListener::bind_addr(&address).expect("listen");
+        let told = self.told.clone();
+        // It ends with the test's process.
+        std::thread::spawn(move || {
+            for caller in listener.incoming().flatten() {
+                let _ = std::io::Write::write_all(&mut { caller }, told.as_bytes());
+            }
+        })
+    }
+
+    /// Paths of the machine that hold a secret.
+    pub(super) fn paths(&self, belljar: &Installation) -> Vec<PathBuf> {
+        let names = [
+            "host-secret",
+            "file-secret",
+            "secrets.key",
+            "belljar.toml",
+            "data/control/admin-token",
+            "data/control/secrets",
+            "data/control/store.db",
+            "theirs.txt",
+        ];
+        names.map(|name| belljar.path(name)).into()
+    }
+
+    /// Where the installation keeps them itself: nobody looks there.
+    pub(super) fn own_places(&self, belljar: &Installation) -> Vec<PathBuf> {
+        let names = [
+            "host-secret",
+            "file-secret",
+            "secrets.key",
+            "theirs.txt",
+            "allowed.txt",
+            "told.json",
+            "data/control/admin-token",
+            "data/control/secrets",
+            "data/control/egress",
+            "data/images",
+            "data/sessions",
+            "data/disks",
+            "data/control/store.db",
+            "data/control/store.db-wal",
+            "run",
+        ];
+        names.map(|name| belljar.path(name)).into()
+    }
+
+    /// Everything that must be found nowhere.
+    pub(super) fn secrets(&self, belljar: &Installation, model: &ModelServer) -> Vec<(String, Vec<u8>)> {
+        let mut secrets: Vec<(String, Vec<u8>)> = self
+            .stored
+            .iter()
+            .map(|(name, value)| (format!("store:{name}"), value.clone().into_bytes()))
+            .collect();
+        for (name, value) in [
+            ("the variable", &self.variable),
+            ("the file", &self.file),
+            ("the machine's file", &self.host),
+            ("the machine's socket", &self.told),
+            ("the other session's file", &self.neighbour),
+            ("the issued token", &*ISSUED),
+            ("the model's key", &model.key().to_owned()),
+        ] {
+            secrets.push((name.to_owned(), value.clone().into_bytes()));
+        }
+        let read = |name: &str| fs::read(belljar.path(name)).unwrap_or_else(|error| panic!("read {name}: {error}"));
+        secrets.push((
+            "the admin's token".to_owned(),
+            read("data/control/admin-token").trim_ascii().to_vec(),
+        ));
+        secrets.push(("the store's key".to_owned(), read("secrets.key").trim_ascii().to_vec()));
+        for entry in fs::read_dir(belljar.path("data/control/egress"))
+            .expect("the authority's folder")
+            .flatten()
+        {
+            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+            let private = text.split("-----BEGIN ").filter(|block| block.contains("PRIVATE KEY"));
+            for line in private
+                .flat_map(str::lines)
+                .filter(|line| line.len() == 64 && !line.contains('-'))
+            {
+                secrets.push(("the authority's key".to_owned(), line.as_bytes().to_vec()));
+            }
+        }
+        let tokens: Vec<String> = belljar.first_processes().into_iter().flat_map(session_tokens).collect();
+        assert!(!tokens.is_empty(), "no session's token is in the memory of a runtime");
+        secrets.extend(
+            tokens
+                .into_iter()
+                .map(|token| ("a session's token".to_owned(), token.into_bytes())),
+        );
+        assert!(
+            secrets.iter().any(|(name, _)| name == "the authority's key"),
+            "no key of an authority"
+        );
+        secrets
+    }
+
+    /// The attempts were real: every host was told its key, every service too, and the scripts came to each kind of attempt.
+    pub(super) fn assert_reached(&self, world: &World, outcomes: &str) {
+        let told = |server: usize| -> Vec<String> {
+            let arrived = world.servers[server].arrived();
+            arrived
+                .iter()
+                .map(|request| request.host.clone() + &request.text())
+                .collect()
+        };
+        let (bound, services) = (told(0), told(3));
+        for name in ["bearer", "header", "query", "path", "body", "placeholder"] {
+            let (_, value) = self
+                .stored
+                .iter()
+                .find(|(stored, _)| *stored == name)
+                .expect("a secret");
+            assert!(
+                bound.iter().any(|text| text.contains(value)),
+                "no host was told store:{name}"
+            );
+        }
+        for host in ["basic.bound.test", "git.bound.test", "aws.bound.test"] {
+            assert!(
+                bound.iter().any(|text| text.starts_with(host)),
+                "{host} was not reached"
+            );
+        }
+        for host in HOSTS {
+            assert!(
+                services.iter().any(|text| text.starts_with(host)),
+                "{host} was not reached"
+            );
+        }
+        for attempt in [
+            "every_file",
+            "all_processes",
+            "system_calls",
+            "smuggled",
+            "names ",
+            "websocket",
+            "socks",
+            "service mirror gzip",
+            "question 16",
+            "again-",
+        ] {
+            assert!(outcomes.contains(attempt), "{attempt} was not tried");
+        }
+    }
+}
+
+fn definition(name: &str, auth: &str) -> String {
+    format!(
+        r#"name = "{name}"
+summary = "Says what it was told"
+kind = "http"
+base_url = "https://{name}.service.test/v1"
+[auth]
+{auth}
+[limits]
+timeout = "5s"
+[methods.say]
+summary = "Say it"
+access = "read"
+request = "GET /echo/{{how}}"
+query = {{ text = "{{text}}" }}
+answer = "text"
+arguments = {{ required = ["how"], properties = {{ how = {{ type = "string" }}, text = {{ type = "string" }} }} }}
+[methods.fail]
+summary = "Say no"
+access = "read"
+request = "GET /status/{{status}}"
+answer = "text"
+arguments = {{ required = ["status"], properties = {{ status = {{ type = "string" }} }} }}
+[methods.hidden]
+summary = "Nobody may"
+access = "read"
+request = "GET /echo/raw"
+answer = "text"
+"#
+    )
+}
+
+/// The tokens that a runtime's memory holds; only root of the machine reads it.
+fn session_tokens(id: u32) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{id}/maps")).unwrap_or_default();
+    let mut memory = File::open(format!("/proc/{id}/mem")).expect("open a runtime's memory");
+    let mut tokens = Vec::new();
+    for line in maps.lines().filter(|line| line.contains(" rw")) {
+        let Some((begin, end)) = line.split(' ').next().and_then(|range| range.split_once('-')) else {
+            continue;
+        };
+        let number = |text: &str| u64::from_str_radix(text, 16).unwrap_or_default();
+        let (begin, end) = (number(begin), number(end));
+        let mut bytes = vec![0; usize::try_from(end - begin).unwrap_or_default()];
+        if memory.seek(SeekFrom::Start(begin)).is_err() || memory.read_exact(&mut bytes).is_err() {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let found = text.split("bljs_").skip(1).map(|rest| {
+            let token: String = rest
+                .chars()
+                .take_while(|letter| letter.is_ascii_alphanumeric() || "-_".contains(*letter))
+                .collect();
+            token
+        });
+        tokens.extend(found.filter(|token| token.len() >= 20));
+    }
+    tokens.sort_unstable();
+    tokens.dedup();
+    tokens
+}
