@@ -97,7 +97,7 @@ impl Control {
                 &model.name,
                 &version,
                 reserve,
-                active.offer.caps,
+                active.offer.caps.clone(),
             )
             .await;
         let reserved = match reserved {

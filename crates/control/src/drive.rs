@@ -107,7 +107,7 @@ impl Control {
             live.note(&mut writing, ended.events);
             return Ok(None);
         }
-        let offer = self.offer(layers);
+        let offer = self.offer(layers, &run.trigger);
         let mut done = run.turn;
         let mut calls = HashMap::new();
         if let Some(last) = last_turn

@@ -69,9 +69,10 @@ impl From<StoreError> for ControlError {
             StoreError::Denied { .. } => Self::Denied(error.to_string()),
             StoreError::Unauthorized { .. } => Self::Unauthorized(error.to_string()),
             StoreError::Invalid { .. } => Self::Invalid(error.to_string()),
-            StoreError::Conflict { .. } | StoreError::Stale { .. } | StoreError::OverCap(_) => {
-                Self::Conflict(error.to_string())
-            }
+            StoreError::Conflict { .. }
+            | StoreError::Stale { .. }
+            | StoreError::OverCap(_)
+            | StoreError::SessionFull { .. } => Self::Conflict(error.to_string()),
             StoreError::DiskFull { .. } | StoreError::Closed { .. } => Self::Unavailable(error.to_string()),
             error => Self::internal("use its store", error),
         }

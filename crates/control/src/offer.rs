@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::{RunLimits, ToolDefinition};
+use domain::{RunLimits, ToolDefinition, Trigger};
 use policy::{Layers, Limits};
 use protocol::{Grants, ServiceGrant};
 use providers::Model;
@@ -44,7 +44,7 @@ impl Offer {
 }
 
 fn is_capped(caps: &Caps) -> bool {
-    caps.run.is_some() || caps.session.is_some() || caps.user.is_some() || caps.day.is_some()
+    !caps.is_empty()
 }
 
 fn lowered(caps: Caps, limits: &Limits) -> Caps {
@@ -61,8 +61,8 @@ fn lowered(caps: Caps, limits: &Limits) -> Caps {
 }
 
 impl Control {
-    /// What a run is given under these layers.
-    pub(crate) fn offer(&self, layers: Arc<Layers>) -> Offer {
+    /// What a run that was caused by a trigger is given under these layers.
+    pub(crate) fn offer(&self, layers: Arc<Layers>, trigger: &Trigger) -> Offer {
         let config = &self.0.config;
         let limits = layers.limits();
         let tools: Vec<_> = config
@@ -76,7 +76,8 @@ impl Control {
             .iter()
             .filter(|skill| layers.skill(&skill.name).is_allowed())
             .collect();
-        let caps = lowered(config.caps, &limits);
+        let mut caps = lowered(config.caps.clone(), &limits);
+        caps.keep(trigger);
         // What calls services and models is code, and without it there is none.
         let (services, models) = if layers.tool("exec").is_allowed() {
             (self.services_within(&layers), self.models_within(&layers, &caps))

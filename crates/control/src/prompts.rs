@@ -2,7 +2,7 @@
 
 use causes::with_causes;
 use domain::{
-    Author, Block, Delivery, Door, ExternalKey, Message, MessageId, Role, RunId, SessionId, Timestamp, UserId,
+    Author, Block, Delivery, Door, ExternalKey, Message, MessageId, Role, RunId, SessionId, Timestamp, Trigger, UserId,
 };
 use llm::Format;
 use policy::Scope;
@@ -24,6 +24,8 @@ pub struct NewPrompt {
     pub target: Target,
     /// By which door it came.
     pub door: Door,
+    /// Under which name it came there: a token's label, a webhook's, a schedule's.
+    pub caller: Option<String>,
     /// Words and pictures.
     pub blocks: Vec<Block>,
     /// How it meets a run that is under way.
@@ -43,6 +45,7 @@ impl NewPrompt {
         Self {
             target,
             door,
+            caller: None,
             blocks: vec![Block::Text { text: text.into() }],
             delivery: Delivery::default(),
             request_key: None,
@@ -103,6 +106,7 @@ impl Control {
         let prompt = Prompt {
             target: prompt.target,
             door: prompt.door,
+            trigger: Trigger::new(prompt.door, prompt.caller.as_deref()),
             message,
             delivery: prompt.delivery,
             request_key: prompt.request_key,

@@ -35,6 +35,68 @@ impl Door {
     }
 }
 
+impl Door {
+    /// Every door.
+    pub const ALL: [Self; 5] = [Self::Api, Self::Cli, Self::Slack, Self::Webhook, Self::Schedule];
+}
+
+/// What caused a run: the door by which its prompt came, and a name where the door has one (a token's label, a webhook, a
+/// schedule). As a text `api:nightly`, or the door alone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Trigger(String);
+
+impl Trigger {
+    /// A prompt that came by this door, under this name.
+    #[must_use]
+    pub fn new(door: Door, name: Option<&str>) -> Self {
+        Self(match name {
+            Some(name) => format!("{}:{name}", door.as_str()),
+            None => door.as_str().to_owned(),
+        })
+    }
+
+    /// As it was stored.
+    #[must_use]
+    pub const fn stored(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The trigger as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a pattern means it: `*` stands for anything, and a pattern without a colon for every name at its door.
+    #[must_use]
+    pub fn is(&self, pattern: &str) -> bool {
+        let door = self.0.split(':').next().unwrap_or_default();
+        let meant = if pattern.contains(':') { &self.0 } else { door };
+        let mut parts = pattern.split('*');
+        let Some(mut rest) = parts.next().and_then(|first| meant.strip_prefix(first)) else {
+            return false;
+        };
+        let parts: Vec<&str> = parts.collect();
+        let Some((last, between)) = parts.split_last() else {
+            return rest.is_empty();
+        };
+        for part in between {
+            match rest.find(part) {
+                Some(place) => rest = &rest[place + part.len()..],
+                None => return false,
+            }
+        }
+        rest.ends_with(last)
+    }
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
 /// What the outside calls a session: a Slack thread, a delivery's id, a name that a person chose. At most 200 bytes of
 /// printable text; unique for its owner, whichever door it came by.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -76,5 +138,47 @@ impl From<ExternalKey> for String {
 impl fmt::Display for ExternalKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(formatter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_means_a_trigger_by_its_door_and_name() {
+        let nightly = Trigger::new(Door::Api, Some("nightly"));
+        assert_eq!(nightly.as_str(), "api:nightly");
+        for pattern in [
+            "api",
+            "api:nightly",
+            "api:*",
+            "*",
+            "*:nightly",
+            "a*:n*y",
+            "*:*",
+            "a*",
+            "api:*night*",
+        ] {
+            assert!(nightly.is(pattern), "{pattern}");
+        }
+        for pattern in [
+            "",
+            "ap",
+            "cli",
+            "api:",
+            "api:night",
+            "nightly",
+            "*:night",
+            "api:x*",
+            "*x*",
+            "api:nightly*y",
+        ] {
+            assert!(!nightly.is(pattern), "{pattern}");
+        }
+        let alone = Trigger::new(Door::Cli, None);
+        assert!(alone.is("cli") && alone.is("*") && !alone.is("cli:*"));
+        let odd = Trigger::new(Door::Webhook, Some("a:b"));
+        assert!(odd.is("webhook") && odd.is("webhook:a:b") && odd.is("webhook:*") && !odd.is("webhook:a"));
     }
 }

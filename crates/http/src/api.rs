@@ -62,6 +62,7 @@ fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(files::read_file, files::write_file))
         .routes(routes!(usage::get_usage))
         .routes(routes!(audit::list_audit))
+        .routes(routes!(audit::stream_audit))
         .routes(routes!(audit::verify_audit))
         .routes(routes!(people::get_me))
         .routes(routes!(people::list_users, people::create_user))

@@ -30,8 +30,14 @@ impl Store {
         .await?;
         let detail = json!({ "file": file.display().to_string() });
         let entry = AuditEntry::new("store.backed_up", "store", detail);
-        self.write(ATTEMPT, move |work| audit::append(work, asker, &[entry]))
-            .await
+        let audited = self
+            .write(ATTEMPT, move |work| audit::append(work, asker, &[entry]))
+            .await;
+        if audited.is_err() {
+            // A copy that nobody was told of is none.
+            remove(file)?;
+        }
+        audited
     }
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn close(
         return Ok(None);
     }
     let next = RunId::new();
-    runs::insert(work, head, next, run.delivery, &run.settings)?;
+    runs::insert(work, head, next, run.delivery, &run.trigger, &run.settings)?;
     Ok(Some(next))
 }
 

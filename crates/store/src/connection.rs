@@ -109,9 +109,14 @@ impl Connection {
         self.sqlite.execute_batch(sql)
     }
 
+    /// Whether a transaction was begun and stands: the database undoes one by itself where the disk or memory fails it.
+    pub(crate) fn in_transaction(&self) -> bool {
+        !self.sqlite.is_autocommit()
+    }
+
     /// Undoes the transaction that was begun, if the database has not done so by itself.
     pub(crate) fn roll_back(&self) {
-        if !self.sqlite.is_autocommit()
+        if self.in_transaction()
             && let Err(error) = self.script("ROLLBACK")
         {
             tracing::error!(%error, "a transaction of the store could not be undone");

@@ -63,6 +63,19 @@ pub enum StoreError {
     /// A cap would be exceeded.
     #[error(transparent)]
     OverCap(#[from] OverCap),
+    /// A session has stored as much as one may.
+    #[error(
+        "session {session} has stored {stored} of the {most} bytes of messages and events that one may: begin another, or raise \
+         server.history"
+    )]
+    SessionFull {
+        /// Which.
+        session: SessionId,
+        /// So much.
+        stored: i64,
+        /// Of so much.
+        most: i64,
+    },
     /// A stored history is not what was stored.
     #[error(
         "message {position} of session {session} was altered in the store: its hash does not follow from the one before; \

@@ -13,7 +13,7 @@ use crate::{Dialect, Hash, OpenMessage, StoreError, chain};
 
 /// What a job reads of a session before it writes to it, `s` being the sessions.
 pub(crate) const HEAD: &str = "s.id AS session_id, s.owner AS owner, s.epoch AS session_epoch, s.messages, s.events, \
-     s.hash, s.open_calls, s.archived, s.run_id AS last_run, \
+     s.hash, s.stored, s.open_calls, s.archived, s.run_id AS last_run, \
      (SELECT COUNT(*) FROM waiting w WHERE w.session_id = s.id) AS waiting, \
      (SELECT COUNT(*) FROM runs x WHERE x.session_id = s.id AND x.ended IS NULL) AS open_runs, \
      s.open_turn, s.open_run, s.open_message, s.open_model, s.said, s.thought";
@@ -26,6 +26,8 @@ pub(crate) struct Head {
     pub(crate) messages: i64,
     pub(crate) events: EventNumber,
     hash: Hash,
+    /// Bytes of messages and events, those that are added included.
+    stored: i64,
     /// Calls of the last message that have no result.
     pub(crate) open_calls: Vec<ToolCallId>,
     pub(crate) last_run: Option<RunId>,
@@ -52,6 +54,7 @@ impl Head {
             messages: 0,
             events: 0,
             hash: Hash::default(),
+            stored: 0,
             open_calls: Vec::new(),
             last_run: None,
             waiting: 0,
@@ -92,6 +95,7 @@ impl Head {
             messages: row.integer("messages")?,
             events: row.integer("events")?,
             hash: row.hash("hash")?,
+            stored: row.integer("stored")?,
             open_calls,
             last_run: row.id_or_none("last_run")?,
             waiting: row.integer("waiting")?,
@@ -113,6 +117,18 @@ impl Head {
         }
     }
 
+    /// Refuses to go on in a session that has stored as much as one may. What was begun is ended all the same.
+    pub(crate) fn check_room(&self, work: &Work) -> Result<(), StoreError> {
+        match work.session_bytes {
+            Some(most) if self.stored >= most => Err(StoreError::SessionFull {
+                session: self.session,
+                stored: self.stored,
+                most,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Appends a message to the history and tells watchers; first of the tools whose results it brings, that they have ended.
     pub(crate) fn message(
         &mut self,
@@ -128,6 +144,7 @@ impl Head {
         let body_digest = chain::digest(&body);
         let (name, ready) = dialect.map_or(("", Vec::new()), |dialect| (&*dialect.name, (dialect.render)(&message)));
         let ready_digest = chain::digest(&ready);
+        self.stored += (body.len() + ready.len()) as i64;
         self.hash = message_link(
             self.hash,
             self.messages,
@@ -164,6 +181,7 @@ impl Head {
     /// Stores an event.
     pub(crate) fn event(&mut self, work: &mut Work, event: Event) -> Result<(), StoreError> {
         let body = stored::write("event", &event)?;
+        self.stored += body.len() as i64;
         self.tell(work, event, None, Some(body));
         Ok(())
     }
@@ -205,7 +223,7 @@ impl Head {
         work.batch.add(
             "UPDATE sessions SET epoch = $2, messages = $3, events = $4, hash = $5, open_calls = $6, run_id = $7, \
              spent = spent + $8, reserved = reserved + $9, open_turn = $10, open_run = $11, open_message = $12, \
-             open_model = $13, said = $14, thought = $15 WHERE id = $1",
+             open_model = $13, said = $14, thought = $15, stored = $16 WHERE id = $1",
             binds![
                 self.session,
                 self.epoch.0,
@@ -221,7 +239,8 @@ impl Head {
                 message,
                 model,
                 said,
-                thought
+                thought,
+                self.stored
             ],
         );
         if !self.written.is_empty() {

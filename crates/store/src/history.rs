@@ -1,6 +1,7 @@
 //! The history: append-only messages in a chain of hashes, stored ready for a model, and verified whenever they are read.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use domain::{Author, Block, Epoch, Event, Message, MessageId, NumberedEvent, Role, RunId, SessionId};
@@ -20,7 +21,28 @@ pub struct Hash(pub [u8; 32]);
 
 impl fmt::Debug for Hash {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&hex::encode(self.0))
+    }
+}
+
+/// A text is no link of a chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a hash is 64 hexadecimal digits, as `belljar audit --verify` prints it")]
+pub struct ParseHashError;
+
+impl FromStr for Hash {
+    type Err = ParseHashError;
+
+    fn from_str(text: &str) -> Result<Self, ParseHashError> {
+        let mut hash = [0; 32];
+        hex::decode_to_slice(text, &mut hash).map_err(|_| ParseHashError)?;
+        Ok(Self(hash))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The ledger: every call of a model and what it cost. It is only added to; a correction is an entry of the difference.
+//! The ledger: every call of a model and what it cost. It is only added to.
 
 use domain::{Money, RunId, SessionId, Timestamp, TurnId, Usage, UserId};
 
@@ -25,21 +25,19 @@ pub struct LedgerEntry {
     pub model: String,
     /// The version of its price.
     pub price_version: String,
-    /// Tokens; of a correction the difference.
+    /// Tokens.
     pub tokens: Tokens,
-    /// What was charged; of a correction the difference.
+    /// What was charged.
     pub cost: Money,
     /// Counted by us.
     pub estimated: bool,
-    /// It corrects earlier entries of the same turn.
-    pub correction: bool,
     /// The UTC day that it counts for.
     pub day: i64,
     /// When it was stored.
     pub at: Timestamp,
 }
 
-/// Tokens as the ledger counts them, field by field as [`Usage`]; below zero where a correction takes away.
+/// Tokens as the ledger counts them, field by field as [`Usage`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 #[allow(missing_docs, reason = "the fields are those of `Usage`")]
 pub struct Tokens {
@@ -80,17 +78,6 @@ impl Tokens {
         })
     }
 
-    pub(crate) const fn minus(&self, other: &Self) -> Self {
-        Self {
-            input: self.input - other.input,
-            cache_read: self.cache_read - other.cache_read,
-            cache_write: self.cache_write - other.cache_write,
-            cache_write_hour: self.cache_write_hour - other.cache_write_hour,
-            output: self.output - other.output,
-            thinking: self.thinking - other.thinking,
-        }
-    }
-
     fn usage(&self) -> Usage {
         let count = |tokens: i64| u64::try_from(tokens).unwrap_or(0);
         Usage {
@@ -128,12 +115,14 @@ pub enum By {
     Day,
     /// One for each model.
     Model,
+    /// One for each trigger.
+    Trigger,
 }
 
 /// A sum.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsageSum {
-    /// The session's or user's id, the day's number ([`Timestamp::day`]), or the model's name.
+    /// The session's or user's id, the day's number ([`Timestamp::day`]), the model's name, or the trigger.
     pub name: String,
     /// Calls.
     pub calls: i64,
@@ -146,7 +135,7 @@ pub struct UsageSum {
 }
 
 impl Store {
-    /// Sums of the ledger, by name. Corrections count in the sums and not as calls.
+    /// Sums of the ledger, by name.
     ///
     /// # Errors
     /// The filter names what does not exist for the one who asks.
@@ -157,13 +146,13 @@ impl Store {
             By::User => "owner",
             By::Day => "CAST(day AS TEXT)",
             By::Model => "model",
+            By::Trigger => "(SELECT r.triggered_by FROM runs r WHERE r.id = ledger.run_id)",
         };
         let sql = format!(
-            "SELECT {column} AS name, SUM(1 - correction) AS calls, \
-             SUM(CASE WHEN correction = 0 THEN estimated ELSE 0 END) AS estimated, SUM(input) AS input, \
+            "SELECT {column} AS name, COUNT(*) AS calls, SUM(estimated) AS estimated, SUM(input) AS input, \
              SUM(cache_read) AS cache_read, SUM(cache_write) AS cache_write, SUM(cache_write_hour) AS cache_write_hour, \
              SUM(output) AS output, SUM(thinking) AS thinking, SUM(cost) AS cost FROM ledger WHERE {} \
-             GROUP BY {column} ORDER BY 1",
+             GROUP BY 1 ORDER BY 1",
             filter.condition()
         );
         let rows = self.read("sum up the ledger", sql, filter.binds()).await?;
@@ -268,7 +257,6 @@ impl LedgerEntry {
             tokens: Tokens::of(row)?,
             cost: Money(row.integer("cost")?),
             estimated: row.integer("estimated")? != 0,
-            correction: row.integer("correction")? != 0,
             day: row.integer("day")?,
             at: row.time("at")?,
         })
@@ -276,19 +264,13 @@ impl LedgerEntry {
 }
 
 /// Adds an entry.
-pub(crate) fn insert(
-    work: &mut Work,
-    account: &Account,
-    turn: TurnId,
-    charge: &Charge,
-    tokens: &Tokens,
-    correction: bool,
-) {
+pub(crate) fn insert(work: &mut Work, account: &Account, turn: TurnId, charge: &Charge) {
+    let tokens = Tokens::from(charge.usage);
     let (owner, session, run, day) = account.parts();
     work.batch.add(
         "INSERT INTO ledger (owner, session_id, run_id, turn_id, model, price_version, input, cache_read, cache_write, \
-         cache_write_hour, output, thinking, cost, estimated, correction, day, at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+         cache_write_hour, output, thinking, cost, estimated, day, at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
         binds![
             owner,
             session,
@@ -304,7 +286,6 @@ pub(crate) fn insert(
             tokens.thinking,
             charge.cost.0,
             charge.estimated,
-            correction,
             day,
             work.now
         ],

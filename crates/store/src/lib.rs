@@ -55,10 +55,10 @@ pub use asker::Asker;
 pub use audit::{
     AuditBreak, AuditEntry, AuditFacts, AuditFilter, AuditFrom, AuditPage, AuditRecord, AuditVerdict, verify_audit_of,
 };
-pub use caps::{Cap, Caps, OverCap, Spend};
+pub use caps::{Cap, Caps, OverCap, Spend, TriggerCap};
 pub use error::StoreError;
 pub use events::{OpenMessage, Tail};
-pub use history::{Compaction, Dialect, Entry, Hash, History, NewCompaction, Positioned, Render};
+pub use history::{Compaction, Dialect, Entry, Hash, History, NewCompaction, ParseHashError, Positioned, Render};
 pub use ledger::{By, LedgerEntry, Tokens, UsageFilter, UsageSum};
 pub use money::{Charge, Reserved};
 pub use open::{Clock, Config, Store};

@@ -16,6 +16,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0002_narrowings.sql"),
     include_str!("../migrations/0003_approvals.sql"),
     include_str!("../migrations/0004_audit.sql"),
+    include_str!("../migrations/0005_triggers.sql"),
+    include_str!("../migrations/0006_stored.sql"),
 ];
 
 /// Says in the file's header that it is ours (`BELJ`).

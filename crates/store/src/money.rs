@@ -1,13 +1,13 @@
 //! Reservations and charges: what a call may cost is set aside before it is made, and what it cost is charged after it.
 
-use domain::{Epoch, Event, Money, NumberedEvent, RunId, SessionId, TurnId, Usage, UserId};
+use domain::{Epoch, Event, Money, NumberedEvent, RunId, SessionId, Trigger, TurnId, Usage, UserId};
 
 use crate::batch::{binds, statement};
-use crate::caps::{DAYS, DEAREST, SUMS, Sums};
+use crate::caps::{DAYS, DEAREST, SUMS, Sums, trigger_sum};
 use crate::head::{HEAD, Head};
 use crate::row::Row;
 use crate::writer::Work;
-use crate::{Asker, Caps, Spend, Store, StoreError, Tokens, ledger, runs};
+use crate::{Asker, Caps, Run, Spend, Store, StoreError, ledger, runs};
 
 /// What one call of a model cost.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,11 +59,11 @@ impl Store {
             let sql =
                 statement!("SELECT {SUMS} FROM runs r JOIN sessions s ON s.id = r.session_id {DAYS} WHERE r.id = $1");
             let row = work.one(sql, binds![run, day])?.ok_or_else(|| runs::not_found(run))?;
-            if let Some(over) = Sums::of(&row)?.check(amount, &caps)? {
+            if let Some(over) = Sums::of(&row)?.check(work, &found.trigger, amount, &caps)? {
                 return Err(StoreError::OverCap(over));
             }
             let id = TurnId::new();
-            Account::of(&head, run, day).reserve(work, &mut head, id, &model, &price_version, amount);
+            Account::of(&head, &found, day).reserve(work, &mut head, id, &model, &price_version, amount);
             head.finish(work)?;
             Ok(Reserved { id })
         })
@@ -94,63 +94,15 @@ impl Store {
         .await
     }
 
-    /// Corrects what a turn or reservation that is settled was charged, once the provider's own figure is there: the ledger gets an
-    /// entry of the difference, on the day of the call.
-    ///
-    /// # Errors
-    /// Nothing was ever charged for it.
-    pub async fn correct(&self, asker: Asker, id: TurnId, charge: Charge) -> Result<(), StoreError> {
-        asker.must_be_system("correct a charge")?;
-        self.write("correct a charge", move |work| correct(work, id, charge))
-            .await
-    }
-
-    /// What is spent and reserved by a run.
-    ///
-    /// # Errors
-    /// It does not exist, for the one who asks.
-    pub async fn run_spend(&self, asker: Asker, run: RunId) -> Result<Spend, StoreError> {
-        self.run(asker, run).await?;
-        self.spend("SELECT spent, reserved FROM runs WHERE id = $1", run.to_string())
-            .await
-    }
-
     /// What is spent and reserved by a session.
     ///
     /// # Errors
     /// It does not exist, for the one who asks.
     pub async fn session_spend(&self, asker: Asker, session: SessionId) -> Result<Spend, StoreError> {
         self.owner_of(asker, session).await?;
-        self.spend(
-            "SELECT spent, reserved FROM sessions WHERE id = $1",
-            session.to_string(),
-        )
-        .await
-    }
-
-    /// What is spent and reserved by a user on a UTC day ([`domain::Timestamp::day`]).
-    ///
-    /// # Errors
-    /// They do not exist, for the one who asks.
-    pub async fn user_spend(&self, asker: Asker, user: UserId, day: i64) -> Result<Spend, StoreError> {
-        self.user(asker, user).await?;
-        self.spend(BY_NAME, format!("user:{user}:{day}")).await
-    }
-
-    /// What is spent and reserved by everybody on a UTC day.
-    ///
-    /// # Errors
-    /// The one who asks is no admin.
-    pub async fn day_spend(&self, asker: Asker, day: i64) -> Result<Spend, StoreError> {
-        asker.must_be_admin("see what everybody spends")?;
-        self.spend(BY_NAME, format!("day:{day}")).await
-    }
-
-    async fn spend(&self, sql: &'static str, name: String) -> Result<Spend, StoreError> {
-        match self.read_one("read what is spent", sql, binds![name]).await? {
-            None => Ok(Spend::default()),
-            Some(row) => Spend::of(&row),
-        }
+        let sql = "SELECT spent, reserved FROM sessions WHERE id = $1";
+        let row = self.read_one("read what is spent", sql, binds![session]).await?;
+        row.as_ref().map_or_else(|| Ok(Spend::default()), Spend::of)
     }
 
     /// Charges the reservations of a process that is dead: what it called may have been paid.
@@ -172,22 +124,22 @@ impl Store {
     }
 }
 
-const BY_NAME: &str = "SELECT spent, reserved FROM spend WHERE name = $1";
-
 /// Who pays for a call: the sums that it counts in.
 pub(crate) struct Account {
     session: SessionId,
     owner: UserId,
     run: RunId,
+    trigger: Trigger,
     day: i64,
 }
 
 impl Account {
-    pub(crate) const fn of(head: &Head, run: RunId, day: i64) -> Self {
+    pub(crate) fn of(head: &Head, run: &Run, day: i64) -> Self {
         Self {
             session: head.session,
             owner: head.owner,
-            run,
+            run: run.id,
+            trigger: run.trigger.clone(),
             day,
         }
     }
@@ -200,11 +152,12 @@ impl Account {
             binds![self.run, spent.0, reserved.0],
         );
         let (user, day) = (format!("user:{}:{}", self.owner, self.day), format!("day:{}", self.day));
+        let trigger = trigger_sum(self.trigger.as_str(), self.day);
         work.batch.add(
-            "INSERT INTO spend (name, spent, reserved) VALUES ($1, $3, $4), ($2, $3, $4) \
+            "INSERT INTO spend (name, spent, reserved) VALUES ($1, $4, $5), ($2, $4, $5), ($3, $4, $5) \
              ON CONFLICT (name) DO UPDATE SET spent = spend.spent + excluded.spent, \
              reserved = spend.reserved + excluded.reserved",
-            binds![user, day, spent.0, reserved.0],
+            binds![user, day, trigger, spent.0, reserved.0],
         );
     }
 
@@ -238,7 +191,8 @@ impl Account {
 
 /// A reservation's columns, `v` being the reservations.
 pub(crate) const RESERVATION: &str = "v.id AS v_id, v.session_id AS v_session, v.owner AS v_owner, v.run_id AS v_run, \
-     v.model AS v_model, v.price_version AS v_price, v.day AS v_day, v.amount AS v_amount";
+     v.model AS v_model, v.price_version AS v_price, v.day AS v_day, v.amount AS v_amount, \
+     (SELECT y.triggered_by FROM runs y WHERE y.id = v.run_id) AS v_trigger";
 
 /// What is set aside for a call.
 pub(crate) struct Reservation {
@@ -258,6 +212,7 @@ impl Reservation {
                 session: row.id("v_session")?,
                 owner: row.id("v_owner")?,
                 run: row.id("v_run")?,
+                trigger: Trigger::stored(row.text("v_trigger")?),
                 day: row.integer("v_day")?,
             },
             model: row.text("v_model")?,
@@ -275,14 +230,7 @@ impl Reservation {
         let mut cost = Money::ZERO;
         for charge in charges {
             cost = cost.plus(charge.cost);
-            ledger::insert(
-                work,
-                &self.account,
-                self.id,
-                &charge,
-                &Tokens::from(charge.usage),
-                false,
-            );
+            ledger::insert(work, &self.account, self.id, &charge);
             head.event(
                 work,
                 Event::Usage {
@@ -325,29 +273,6 @@ pub(crate) fn charge_left(work: &mut Work, head: &mut Head, run: RunId) -> Resul
         Reservation::of(&row)?.charge_whole(work, head)?;
     }
     Ok(())
-}
-
-fn correct(work: &mut Work, id: TurnId, charge: Charge) -> Result<(), StoreError> {
-    let sql = "SELECT owner, session_id, run_id, day, SUM(input) AS input, SUM(cache_read) AS cache_read, \
-               SUM(cache_write) AS cache_write, SUM(cache_write_hour) AS cache_write_hour, SUM(output) AS output, \
-               SUM(thinking) AS thinking, SUM(cost) AS cost FROM ledger WHERE turn_id = $1 \
-               GROUP BY owner, session_id, run_id, day";
-    let row = work.one(sql, binds![id])?.ok_or_else(|| no_claim(id))?;
-    let account = Account {
-        session: row.id("session_id")?,
-        owner: row.id("owner")?,
-        run: row.id("run_id")?,
-        day: row.integer("day")?,
-    };
-    let difference = Tokens::from(charge.usage).minus(&Tokens::of(&row)?);
-    let cost = charge
-        .cost
-        .clamp(Money::ZERO, DEAREST)
-        .minus(Money(row.integer("cost")?));
-    ledger::insert(work, &account, id, &Charge { cost, ..charge }, &difference, true);
-    let mut head = Head::read(work, account.session)?;
-    account.add(work, &mut head, cost, Money::ZERO);
-    head.finish(work).map(|_| ())
 }
 
 pub(crate) fn no_claim(id: TurnId) -> StoreError {

@@ -58,6 +58,8 @@ pub struct Config {
     pub path: PathBuf,
     /// Connections that read.
     pub readers: u32,
+    /// The most that the messages and events of one session may take, in bytes: a prompt or a turn beyond it is refused.
+    pub session_bytes: Option<u64>,
     /// The time.
     pub clock: Clock,
 }
@@ -69,6 +71,7 @@ impl Config {
         Self {
             path: path.into(),
             readers: 4,
+            session_bytes: None,
             clock: Clock::machine(),
         }
     }
@@ -116,7 +119,12 @@ impl Store {
         let readers = Readers::open(&config.path, config.readers.max(1))?;
         let watchers = Arc::new(Watchers::default());
         let ended = Stop::new();
-        let writer = Writer::new(connection, Arc::clone(&watchers), config.clock.clone());
+        let writer = Writer::new(
+            connection,
+            Arc::clone(&watchers),
+            config.clock.clone(),
+            config.session_bytes,
+        );
         let jobs = writer.start(ended.clone()).map_err(|source| StoreError::File {
             attempt: "start the writer of",
             path: config.path.clone(),
@@ -146,6 +154,22 @@ impl Store {
         if timeout(CLOSING, closing).await.is_err() {
             tracing::warn!("the store still works after {CLOSING:?}; what was acknowledged is on the disk");
         }
+    }
+
+    /// Returns when nothing can be written any more: the store was closed, or what writes broke down and only a new process
+    /// helps. What was acknowledged is on the disk.
+    pub async fn ended(&self) {
+        self.inner.ended.cancelled().await;
+    }
+
+    /// Brings the writer a job as it is.
+    #[cfg(test)]
+    pub(crate) async fn bring(&self, job: Job) {
+        let jobs = self.inner.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        jobs.unwrap()
+            .send(job)
+            .await
+            .unwrap_or_else(|_| panic!("the writer is there"));
     }
 
     /// Brings the writer a job and waits until it is on the disk. Who stops waiting does not stop the job.

@@ -1,7 +1,8 @@
 //! A prompt comes in.
 
 use domain::{
-    Author, Block, Delivery, Door, Event, ExternalKey, Message, NumberedEvent, Role, RunId, RunState, SessionId, UserId,
+    Author, Block, Delivery, Door, Event, ExternalKey, Message, NumberedEvent, Role, RunId, RunState, SessionId,
+    Trigger, UserId,
 };
 use serde_json::Value;
 
@@ -37,6 +38,8 @@ pub struct Prompt {
     pub target: Target,
     /// By which door it came.
     pub door: Door,
+    /// What its run was caused by; a prompt that joins a run changes nothing of it.
+    pub trigger: Trigger,
     /// What it says: role `user`, written by a user; where a user asks, by that user.
     pub message: Message,
     /// How it meets a run that is under way.
@@ -148,6 +151,7 @@ fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, Sto
     };
     let title = title(&prompt.message);
     let (mut head, created) = find_or_make(work, asker, &prompt.target, prompt.door, &title)?;
+    head.check_room(work)?;
     if !created {
         let sql = if head.messages == 0 && head.waiting == 0 {
             "UPDATE sessions SET active = $2, archived = NULL, title = $3, door = $4 WHERE id = $1"
@@ -184,7 +188,7 @@ fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, Sto
         (Delivery::Queue, Some(_)) => {
             let run = RunId::new();
             let last = head.last_run;
-            runs::insert(work, &mut head, run, prompt.delivery, &prompt.settings)?;
+            runs::insert(work, &mut head, run, prompt.delivery, &prompt.trigger, &prompt.settings)?;
             head.last_run = last;
             wait(work, &mut head, run, &prompt.message)?;
             (run, Joined::Queued, Vec::new())
@@ -203,7 +207,7 @@ fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, Sto
             }
             head.message(work, prompt.message, None)?;
             let run = RunId::new();
-            runs::insert(work, &mut head, run, prompt.delivery, &prompt.settings)?;
+            runs::insert(work, &mut head, run, prompt.delivery, &prompt.trigger, &prompt.settings)?;
             (run, Joined::Started, open.iter().map(|run| run.id).collect())
         }
     };

@@ -5,7 +5,7 @@ mod take;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use domain::{Delivery, Epoch, Event, NumberedEvent, RunId, RunState, SessionId, Timestamp, UserId};
+use domain::{Delivery, Epoch, Event, NumberedEvent, RunId, RunState, SessionId, Timestamp, Trigger, UserId};
 use serde_json::{Value, json};
 
 use crate::batch::{binds, statement};
@@ -40,6 +40,8 @@ pub struct Run {
     pub epoch: Epoch,
     /// How its prompt was delivered.
     pub delivery: Delivery,
+    /// What it was caused by.
+    pub trigger: Trigger,
     /// As the prompt said.
     pub settings: Value,
     /// How often it was taken.
@@ -135,7 +137,7 @@ pub struct Ended {
 
 /// A run's columns, `r` being the runs.
 pub(crate) const RUN: &str = "r.id AS r_id, r.session_id AS r_session, r.owner AS r_owner, r.state AS r_state, \
-     r.epoch AS r_epoch, r.delivery, r.settings, r.attempts, r.created AS r_created, \
+     r.epoch AS r_epoch, r.delivery, r.triggered_by, r.settings, r.attempts, r.created AS r_created, \
      r.started, r.ended, r.waited, r.waiting_since, r.reason, r.code, r.holder, r.lease_until, \
      (SELECT COALESCE(MAX(y.turn), 0) FROM turns y WHERE y.run_id = r.id AND y.state = 'done') AS r_turn";
 
@@ -153,6 +155,7 @@ impl Run {
                 .ok_or_else(|| stored::corrupt("run", format!("there is no state {state:?}")))?,
             epoch: Epoch(row.integer("r_epoch")?),
             delivery: delivery(&row.text("delivery")?)?,
+            trigger: Trigger::stored(row.text("triggered_by")?),
             settings: stored::read("run's settings", row.text("settings")?.as_bytes())?,
             attempts: row.integer("attempts")?,
             turn: u32::try_from(row.integer("r_turn")?).map_err(|source| stored::corrupt("run", source))?,
@@ -214,6 +217,7 @@ pub(crate) fn insert(
     head: &mut Head,
     id: RunId,
     delivery: Delivery,
+    trigger: &Trigger,
     settings: &Value,
 ) -> Result<(), StoreError> {
     let word = DELIVERIES
@@ -223,9 +227,18 @@ pub(crate) fn insert(
     let settings = String::from_utf8(stored::write("run's settings", settings)?)
         .map_err(|source| stored::corrupt("run's settings", source))?;
     work.batch.add(
-        "INSERT INTO runs (id, session_id, owner, state, epoch, delivery, settings, attempts, spent, reserved, created, lease_until) \
-         VALUES ($1, $2, $3, 'queued', $4, $5, $6, 0, 0, 0, $7, 0)",
-        binds![id, head.session, head.owner, head.epoch.0, word, settings, work.now],
+        "INSERT INTO runs (id, session_id, owner, state, epoch, delivery, settings, attempts, spent, reserved, created, lease_until, \
+         triggered_by) VALUES ($1, $2, $3, 'queued', $4, $5, $6, 0, 0, 0, $7, 0, $8)",
+        binds![
+            id,
+            head.session,
+            head.owner,
+            head.epoch.0,
+            word,
+            settings,
+            work.now,
+            trigger.as_str()
+        ],
     );
     head.last_run = Some(id);
     head.open_runs += 1;

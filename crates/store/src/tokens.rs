@@ -44,6 +44,8 @@ pub struct Identity {
     pub user: User,
     /// The token that was shown.
     pub token: TokenId,
+    /// What its maker called it.
+    pub label: String,
     /// When it expires.
     pub expires: Option<Timestamp>,
 }
@@ -133,7 +135,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unauthorized`] where it opens nothing, whatever it is.
     pub async fn check_token(&self, secret: &str) -> Result<Identity, StoreError> {
-        let sql = "SELECT t.id AS t_id, t.expires, t.revoked, u.id, u.name, u.admin, u.created, u.removed \
+        let sql = "SELECT t.id AS t_id, t.label, t.expires, t.revoked, u.id, u.name, u.admin, u.created, u.removed \
                    FROM tokens t JOIN users u ON u.id = t.user_id WHERE t.hash = $1";
         let hash = chain::digest(secret.as_bytes());
         let unauthorized = |reason| StoreError::Unauthorized { reason };
@@ -149,6 +151,7 @@ impl Store {
         Ok(Identity {
             user,
             token: row.id("t_id")?,
+            label: row.text("label")?,
             expires,
         })
     }

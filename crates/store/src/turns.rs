@@ -211,6 +211,7 @@ fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, Stor
         return Ok(Begun::Done { reply });
     }
     run.check_hold(wanted.epoch)?;
+    head.check_room(work)?;
     if run.state == RunState::Queued {
         return Err(refused(format!("the run is {}", run.state.as_str())));
     }
@@ -243,7 +244,7 @@ fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, Stor
         head.message(work, message, wanted.dialect.as_ref())?;
         changed = true;
     }
-    if let Some(over) = Sums::of(&row)?.check(wanted.reserve, &wanted.caps)? {
+    if let Some(over) = Sums::of(&row)?.check(work, &run.trigger, wanted.reserve, &wanted.caps)? {
         // Its row says that the results stand in the history; once is enough.
         if state.is_none() {
             write_turn(work, &wanted, TurnId::new(), "refused");
@@ -253,7 +254,7 @@ fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, Stor
     }
     let id = TurnId::new();
     write_turn(work, &wanted, id, "claimed");
-    let account = Account::of(&head, run.id, day);
+    let account = Account::of(&head, &run, day);
     account.reserve(
         work,
         &mut head,

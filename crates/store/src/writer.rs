@@ -38,6 +38,8 @@ pub(crate) struct Work {
     pub(crate) audited: i64,
     /// When the job began.
     pub(crate) now: Timestamp,
+    /// The most that a session may store.
+    pub(crate) session_bytes: Option<i64>,
     /// What is being tried, for errors.
     attempt: &'static str,
 }
@@ -143,7 +145,12 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(connection: Connection, watchers: Arc<Watchers>, clock: Clock) -> Self {
+    pub(crate) fn new(
+        connection: Connection,
+        watchers: Arc<Watchers>,
+        clock: Clock,
+        session_bytes: Option<u64>,
+    ) -> Self {
         Self {
             work: Work {
                 connection,
@@ -151,6 +158,7 @@ impl Writer {
                 told: Vec::new(),
                 audited: 0,
                 now: clock.now(),
+                session_bytes: session_bytes.map(|most| i64::try_from(most).unwrap_or(i64::MAX)),
                 attempt: "write",
             },
             watchers,
@@ -204,9 +212,17 @@ impl Writer {
         }
         let mut batches = Vec::with_capacity(jobs.len());
         for job in jobs.by_ref() {
-            let Some(answer) = self.decide(job) else {
+            let decided = self.decide(job);
+            if !self.work.connection.in_transaction() {
+                // What this job read may lack what those before it write: it is left out, and theirs is written anew.
+                written.verdict = self.again(&batches);
+                decided.into_iter().for_each(|answer| answer(Err(&undone())));
+                if written.verdict.is_err() {
+                    break;
+                }
                 continue;
-            };
+            }
+            let Some(answer) = decided else { continue };
             let batch = std::mem::take(&mut self.work.batch);
             if let Err(error) = batch.execute(&self.work.connection) {
                 answer(Err(&Arc::new(error)));
@@ -256,6 +272,12 @@ impl Writer {
     }
 }
 
+/// What a job is told whose transaction the database undid while it read.
+fn undone() -> Arc<rusqlite::Error> {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_ABORT_ROLLBACK);
+    Arc::new(rusqlite::Error::SqliteFailure(code, None))
+}
+
 /// A transaction that is over, and those who wait to hear of it.
 struct Written {
     answers: Vec<Answer>,
@@ -267,7 +289,70 @@ struct Written {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::binds;
+    use crate::connection::Access;
     use crate::{Config, Store};
+
+    const ADD: &str = "INSERT INTO spend (name, spent, reserved) VALUES ($1, 0, 0)";
+
+    fn adds(names: &'static [&'static str]) -> (Job, oneshot::Receiver<Result<(), StoreError>>) {
+        job("add names", move |work| {
+            for name in names {
+                work.batch.add(ADD, binds![*name]);
+            }
+            Ok(())
+        })
+    }
+
+    /// Where the disk or memory fails a statement, SQLite undoes the whole transaction, also while a job only reads.
+    #[tokio::test]
+    async fn a_transaction_that_was_undone_under_a_job_takes_that_job_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        Store::open(Config::new(&path)).await.unwrap().close().await;
+        let connection = Connection::open(&path, Access::Write).unwrap();
+        let mut writer = Writer::new(connection, Arc::default(), Clock::machine(), None);
+        let (first, first_answer) = adds(&["a"]);
+        let (fails, failed) = job("read", |work| -> Result<(), StoreError> {
+            work.connection.roll_back();
+            Err(database(work.attempt, rusqlite::Error::InvalidQuery))
+        });
+        let (goes_on, went_on) = job("read on", |work| {
+            work.connection.roll_back();
+            work.batch.add(ADD, binds!["never"]);
+            Ok(())
+        });
+        let (half, half_answer) = adds(&["b", "b"]);
+        let (last, last_answer) = adds(&["c"]);
+        let mut group = vec![first, fails, goes_on, half, last];
+        let written = writer.write(&mut group);
+        assert!(group.is_empty() && written.verdict.is_ok());
+        for answer in written.answers {
+            answer(written.verdict.as_ref().copied());
+        }
+        first_answer.await.unwrap().unwrap();
+        last_answer.await.unwrap().unwrap();
+        for refused in [failed, went_on, half_answer] {
+            assert!(refused.await.unwrap().is_err());
+        }
+        let names = writer
+            .work
+            .all("SELECT name FROM spend ORDER BY name", Vec::new())
+            .unwrap();
+        let names: Vec<String> = names.iter().map(|row| row.text("name").unwrap()).collect();
+        assert_eq!(names, ["a", "c"], "whole jobs, and those that were told so");
+    }
+
+    #[tokio::test]
+    async fn a_store_whose_writer_broke_says_that_it_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(Config::new(folder.path().join("store.db"))).await.unwrap();
+        let broken: Job = Box::new(|_| Some(Box::new(|_| panic!("broken on purpose"))));
+        store.bring(broken).await;
+        store.ended().await;
+        let refused = store.write("go on", |_| Ok(())).await;
+        assert!(matches!(refused, Err(StoreError::Closed { .. })), "{refused:?}");
+    }
 
     #[tokio::test]
     async fn a_job_that_panics_takes_nobody_along() {

@@ -182,7 +182,7 @@ impl Control {
                     model: model.name.clone(),
                     price_version: money::version(model.price.as_ref()),
                     reserve,
-                    caps: active.offer.caps,
+                    caps: active.offer.caps.clone(),
                     dialect: Some(dialect(&self.0.providers, model)),
                     events: Vec::new(),
                 },
@@ -208,6 +208,11 @@ impl Control {
                 Ok(Err(Over { over, input }))
             }
             Err(StoreError::Stale { .. }) => Err(stale()),
+            Err(error @ StoreError::SessionFull { .. }) => {
+                drop(writing);
+                let code = RefusalCode::BudgetExhausted;
+                Err(self.refuse(live, active, code, "session_full", error.to_string()).await)
+            }
             Err(error @ StoreError::Invalid { .. }) => Err(Refusal::new(RefusalCode::Invalid, error.to_string())),
             Err(error) => {
                 tracing::error!(run = %active.run, error = with_causes(&error), "could not begin a turn");

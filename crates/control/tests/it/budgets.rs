@@ -5,7 +5,7 @@ use std::time::Duration;
 use control::NewPrompt;
 use domain::{Delivery, Door, Event, Money, RunState};
 use providers::SettingsPrice;
-use store::{Asker, Caps, LedgerEntry, Target, UsageFilter};
+use store::{Asker, Caps, LedgerEntry, Target, TriggerCap, UsageFilter};
 use testkit::model_server::{Answer, Speech};
 
 use crate::world::{Differs, PRICE, World, in_both_placements_with};
@@ -44,7 +44,19 @@ async fn threat_127_a_hundred_at_once_with_a_cent_left_stay_below_the_cap() {
     world.models.always(spoken(1_000, 0, 200));
     let prompts = (0..100).map(|_| world.prompt("go"));
     let accepted = futures::future::join_all(prompts).await;
-    let day = domain::Timestamp::now().day();
+    let spent = async || {
+        let mut sum = store::Spend::default();
+        for accepted in &accepted {
+            let spend = world
+                .store
+                .session_spend(Asker::System, accepted.session)
+                .await
+                .unwrap();
+            sum.spent = sum.spent.plus(spend.spent);
+            sum.reserved = sum.reserved.plus(spend.reserved);
+        }
+        sum
+    };
     let mut done = 0;
     for accepted in &accepted {
         let run = world.ended(accepted.session, accepted.run).await;
@@ -56,10 +68,10 @@ async fn threat_127_a_hundred_at_once_with_a_cent_left_stay_below_the_cap() {
             }
             other => panic!("{other:?}"),
         }
-        let spend = world.store.day_spend(Asker::System, day).await.unwrap();
+        let spend = spent().await;
         assert!(spend.spent.plus(spend.reserved) <= Money(200_000_000), "{spend:?}");
     }
-    let spend = world.store.day_spend(Asker::System, day).await.unwrap();
+    let spend = spent().await;
     assert_eq!(spend.reserved, Money::ZERO);
     assert_eq!(spend.spent, Money(done * 6_000_000));
     assert!(done > 0);
@@ -83,7 +95,11 @@ async fn threat_128_a_stream_that_would_cross_the_cap_is_cut() {
                 (run.state, run.code.as_deref()),
                 (RunState::Failed, Some("budget_exhausted"))
             );
-            let spend = world.store.run_spend(Asker::System, accepted.run).await.unwrap();
+            let spend = world
+                .store
+                .session_spend(Asker::System, accepted.session)
+                .await
+                .unwrap();
             assert!(
                 spend.spent > Money::ZERO && spend.spent <= Money(80_000_000),
                 "{spend:?}"
@@ -132,7 +148,11 @@ async fn threat_127_a_model_that_stands_in_has_what_the_first_one_left() {
     world.models.next(Answer::Say(long()));
     let accepted = world.prompt(&"word ".repeat(6_000)).await;
     let run = world.ended(accepted.session, accepted.run).await;
-    let spend = world.store.run_spend(Asker::System, accepted.run).await.unwrap();
+    let spend = world
+        .store
+        .session_spend(Asker::System, accepted.session)
+        .await
+        .unwrap();
     assert!(
         spend.spent > Money::ZERO && spend.spent <= Money(110_000_000),
         "{spend:?}"
@@ -354,4 +374,45 @@ async fn a_full_window_is_summed_up_inside_a_long_loop() {
         },
     )
     .await;
+}
+
+/// What triggers may spend is held across the sessions and users that they are of, and the refusal says which cap it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_is_held_to_its_cap_and_the_refusal_names_it() {
+    let world = World::new(Differs {
+        config: |config| {
+            config.caps.triggers = [TriggerCap {
+                pattern: "api:night*".into(),
+                most: Money(130_000_000),
+            }]
+            .into();
+        },
+        ..Differs::default()
+    })
+    .await;
+    // $0.006 each, of $0.12 that the first may cost at most.
+    world.models.always(spoken(1_000, 0, 200));
+    let ask = async |caller: &str| {
+        let prompt = NewPrompt {
+            caller: Some(caller.into()),
+            ..NewPrompt::words(world.target(), Door::Api, "go")
+        };
+        let accepted = world.control.prompt(world.asker, prompt).await.unwrap();
+        world.ended(accepted.session, accepted.run).await
+    };
+    let mut ended = ask("nightly").await;
+    assert_eq!(ended.trigger.as_str(), "api:nightly");
+    for _ in 0..30 {
+        if ended.state != RunState::Done {
+            break;
+        }
+        ended = ask("nightly").await;
+    }
+    assert_eq!(
+        (ended.state, ended.code.as_deref()),
+        (RunState::Failed, Some("budget_exhausted"))
+    );
+    let reason = ended.reason.unwrap();
+    assert!(reason.contains("for runs of api:night* today (UTC)"), "{reason}");
+    assert_eq!(ask("by hand").await.state, RunState::Done, "another trigger");
 }

@@ -25,6 +25,8 @@ pub(crate) enum SumBy {
     Day,
     /// Each model.
     Model,
+    /// Each trigger: a door, and the name under which a prompt came by it.
+    Trigger,
 }
 
 /// Which calls are summed up.
@@ -49,7 +51,7 @@ pub(crate) struct GetUsage {
 /// A sum.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Sum {
-    /// The session's or user's id, the day (`2026-05-01`), or the model's name.
+    /// The session's or user's id, the day (`2026-05-01`), the model's name, or the trigger (`api:nightly`).
     name: String,
     /// Calls of models.
     calls: i64,
@@ -93,6 +95,7 @@ pub(crate) async fn get_usage(
         SumBy::User => By::User,
         SumBy::Day => By::Day,
         SumBy::Model => By::Model,
+        SumBy::Trigger => By::Trigger,
     };
     let sums = doors.control.usage(caller.asker(), filter, by).await?;
     let sums = sums.into_iter().map(|sum| Sum {

@@ -164,6 +164,125 @@ async fn money_people_and_what_happened_can_be_asked_for() {
         .await
         .unwrap();
     assert!(verdict["broken_at"].is_null() && verdict["entries"].as_i64().unwrap() > 0);
+    let by_trigger: Value = world
+        .get("/api/v1/usage?by=trigger", &world.ada)
+        .await
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(by_trigger["sums"][0]["name"], "api:test", "the label of ada's token");
+}
+
+/// The lines of an answer, as JSON.
+async fn lines(response: reqwest::Response) -> Vec<Value> {
+    let text = response.text().await.unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_log_is_asked_for_by_what_its_entries_say_and_given_whole_in_lines() {
+    let world = World::new().await;
+    for number in 0..600 {
+        let label = format!("token {number}");
+        world
+            .post("/api/v1/tokens", &world.ada, json!({ "label": label }))
+            .await;
+    }
+    let me: Value = world.get("/api/v1/me", &world.ada).await.json().await.unwrap();
+    let ada = me["user"]["id"].as_str().or(me["id"].as_str()).unwrap().to_owned();
+    let page: Value = world
+        .get(
+            &format!("/api/v1/audit?action=token.*&user={ada}&limit=2"),
+            &world.admin,
+        )
+        .await
+        .json()
+        .await
+        .unwrap();
+    let entries = page["entries"].as_array().unwrap();
+    assert_eq!((entries.len(), &page["last"]), (2, &json!(false)));
+    assert_eq!(entries[0]["detail"]["label"], "token 599");
+    assert_eq!(entries[0]["user"], ada);
+    assert_eq!(entries[0]["hash"].as_str().unwrap().len(), 64);
+
+    let of_ada = format!("/api/v1/audit/stream?action=token.created&user={ada}");
+    let response = world.get(&of_ada, &world.admin).await;
+    assert_eq!(response.headers()["content-type"], "application/x-ndjson");
+    let all = lines(response).await;
+    assert_eq!(all.len(), 600, "more than one read of the store");
+    let numbers: Vec<i64> = all.iter().map(|entry| entry["number"].as_i64().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|one, other| one < other));
+    let rest = lines(
+        world
+            .get(&format!("{of_ada}&after={}", numbers[590]), &world.admin)
+            .await,
+    )
+    .await;
+    assert_eq!(rest, all[591..], "nothing lost and nothing doubled");
+
+    for (path, words) in [
+        ("/api/v1/audit?after=1&before=2", "leave one out"),
+        ("/api/v1/audit?follow=true", "audit/stream"),
+        ("/api/v1/audit/stream?limit=3", "neither before nor limit"),
+        ("/api/v1/audit?action=A", "`egress.denied`"),
+        ("/api/v1/audit?decision=maybe", "maybe"),
+        ("/api/v1/audit/verify?number=3", "give both"),
+        ("/api/v1/audit/verify?number=3&hash=abc", "64 hexadecimal digits"),
+    ] {
+        let response = world.get(path, &world.admin).await;
+        let status = response.status();
+        let error: Value = response.json().await.unwrap();
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(status == 400 && message.contains(words), "{path}: {message}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_follows_the_audit_log_sees_what_is_written_next() {
+    use futures::StreamExt;
+    let world = World::new().await;
+    let verdict: Value = world
+        .get("/api/v1/audit/verify", &world.admin)
+        .await
+        .json()
+        .await
+        .unwrap();
+    let path = format!("/api/v1/audit/stream?follow=true&after={}", verdict["entries"]);
+    let mut following = world.get(&path, &world.admin).await.bytes_stream();
+    world
+        .post("/api/v1/tokens", &world.ada, json!({ "label": "later" }))
+        .await;
+    let line = testkit::within("the entry to come", following.next())
+        .await
+        .unwrap()
+        .unwrap();
+    let entry: Value = serde_json::from_slice(&line).unwrap();
+    assert_eq!(
+        (&entry["action"], &entry["detail"]["label"]),
+        (&json!("token.created"), &json!("later"))
+    );
+
+    let noted = format!(
+        "number={}&hash={}",
+        verdict["entries"],
+        verdict["head"].as_str().unwrap()
+    );
+    let held: Value = world
+        .get(&format!("/api/v1/audit/verify?{noted}"), &world.admin)
+        .await
+        .json()
+        .await
+        .unwrap();
+    assert!(held["broken_at"].is_null(), "{held}");
+    let other = format!("number=1&hash={}", "0".repeat(64));
+    let held: Value = world
+        .get(&format!("/api/v1/audit/verify?{other}"), &world.admin)
+        .await
+        .json()
+        .await
+        .unwrap();
+    assert_eq!(held["broken_at"], 1);
+    assert!(held["broken"].as_str().unwrap().contains("written anew"), "{held}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

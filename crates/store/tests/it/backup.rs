@@ -49,6 +49,19 @@ async fn a_copy_never_takes_the_place_of_a_file() {
 }
 
 #[tokio::test]
+async fn a_copy_that_cannot_be_audited_is_not_made() {
+    let place = Place::new().await;
+    let copy = place.folder.path().join("copy.db");
+    place
+        .tamper("CREATE TRIGGER no_audit BEFORE INSERT ON audit BEGIN SELECT RAISE(FAIL, 'no'); END")
+        .await;
+    place.store.backup(SYSTEM, &copy).await.unwrap_err();
+    assert!(!copy.exists());
+    place.tamper("DROP TRIGGER no_audit").await;
+    place.store.backup(SYSTEM, &copy).await.unwrap();
+}
+
+#[tokio::test]
 async fn restoring_keeps_what_it_replaces() {
     let place = Place::new().await;
     let session = place.start("before").await.session;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::{
     Author, Block, Delivery, Door, Epoch, ExternalKey, Message, MessageId, Money, Role, RunId, SessionId, Timestamp,
-    ToolCall, ToolCallId, ToolResult, Usage, UserId,
+    ToolCall, ToolCallId, ToolResult, Trigger, Usage, UserId,
 };
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -92,6 +92,25 @@ impl Place {
         page.await.unwrap().records.remove(0)
     }
 
+    /// What is spent and reserved under a name, as it stands in the file: `user:…:day`, `day:…`, `trigger:day:…`.
+    pub(crate) fn spend(&self, name: &str) -> (Money, Money) {
+        self.sums("SELECT spent, reserved FROM spend WHERE name = ?1", name)
+    }
+
+    /// The same of a run.
+    pub(crate) fn run_spend(&self, run: RunId) -> (Money, Money) {
+        self.sums("SELECT spent, reserved FROM runs WHERE id = ?1", &run.to_string())
+    }
+
+    fn sums(&self, sql: &str, name: &str) -> (Money, Money) {
+        let connection = rusqlite::Connection::open(self.path()).unwrap();
+        let sums = connection.query_row(sql, [name], |row| Ok((Money(row.get(0)?), Money(row.get(1)?))));
+        match sums {
+            Err(rusqlite::Error::QueryReturnedNoRows) => (Money::ZERO, Money::ZERO),
+            sums => sums.unwrap(),
+        }
+    }
+
     pub(crate) async fn prompt(&self, target: Target, text: &str, delivery: Delivery) -> Accepted {
         let prompt = prompt(self.user, target, text, delivery);
         self.store.accept_prompt(self.asker(), prompt).await.unwrap()
@@ -174,6 +193,7 @@ pub(crate) fn prompt(user: UserId, target: Target, words: &str, delivery: Delive
     Prompt {
         target,
         door: Door::Api,
+        trigger: Trigger::new(Door::Api, Some("tests")),
         message: message(Role::User, Author::User { id: user }, text(words)),
         delivery,
         request_key: None,

@@ -1,9 +1,49 @@
 //! Prompts: found or made, restarted, joined, queued, repeated.
 
 use domain::{Author, Block, Delivery, Role, RunState, ToolCallId, ToolResult};
-use store::{AuditFilter, AuditFrom, Begun, End, Joined, StoreError, Target};
+use store::{AuditFilter, AuditFrom, Begun, Config, End, Joined, Store, StoreError, Target};
 
-use crate::parts::{Place, SYSTEM, begin, key, message, prompt, reply, result, said, told, user};
+use crate::parts::{LEASE, Place, SYSTEM, begin, key, message, prompt, reply, result, said, told, user};
+
+#[tokio::test]
+async fn a_session_that_has_stored_what_one_may_is_refused_in_words_and_can_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = Config {
+        session_bytes: Some(20_000),
+        ..Config::new(folder.path().join("belljar.db"))
+    };
+    let store = Store::open(config).await.unwrap();
+    let user = store.create_user(SYSTEM, "ada", false).await.unwrap().id;
+    let ask = |target, words: &str| store.accept_prompt(SYSTEM, prompt(user, target, words, Delivery::Restart));
+    let accepted = ask(Target::New { owner: user }, &"long ".repeat(1_000)).await.unwrap();
+    let run = store
+        .take_run(SYSTEM, accepted.run, "me", LEASE)
+        .await
+        .unwrap()
+        .unwrap()
+        .run;
+    let turn = begin(run.id, run.epoch, 1);
+    let opens = turn.opens;
+    let Begun::Yours { id, .. } = store.begin_turn(SYSTEM, turn).await.unwrap() else {
+        panic!("there is room");
+    };
+    // What was paid for is stored, however long it is.
+    let words = reply(id, opens, &"more ".repeat(3_000), &["a"], None);
+    store.finish_turn(SYSTEM, words).await.unwrap();
+    let full = |error: StoreError| {
+        assert!(
+            matches!(error, StoreError::SessionFull { most: 20_000, .. }),
+            "{error:?}"
+        );
+        assert!(error.to_string().contains("begin another"), "{error}");
+    };
+    full(store.begin_turn(SYSTEM, begin(run.id, run.epoch, 2)).await.unwrap_err());
+    full(ask(Target::Session(accepted.session), "and?").await.unwrap_err());
+    let end = End::failed("session_full", "full");
+    store.end_run(SYSTEM, run.id, run.epoch, end).await.unwrap();
+    assert_eq!(said(&store, accepted.session).await.last().unwrap(), "belljar: error a");
+    ask(Target::New { owner: user }, "another").await.unwrap();
+}
 
 #[tokio::test]
 async fn a_key_finds_its_session_and_makes_one_where_there_is_none() {
@@ -320,9 +360,7 @@ async fn a_stranger_finds_nothing() {
         place.store.run(stranger, run).await.err(),
         place.store.runs(stranger, session, None, 10).await.err(),
         place.store.cancel_run(stranger, run, "no").await.err(),
-        place.store.run_spend(stranger, run).await.err(),
         place.store.session_spend(stranger, session).await.err(),
-        place.store.user_spend(stranger, place.user, 1).await.err(),
         place.store.user(stranger, place.user).await.err(),
         place.store.tokens(stranger, place.user).await.err(),
         place.store.create_token(stranger, place.user, "x", None).await.err(),
@@ -360,7 +398,6 @@ async fn a_stranger_finds_nothing() {
             .err(),
         place.store.verify_audit(stranger, None).await.err(),
         place.store.watch_audit(stranger).err(),
-        place.store.day_spend(stranger, 1).await.err(),
         place
             .store
             .backup(stranger, &place.folder.path().join("copy"))

@@ -23,7 +23,7 @@ async fn a_turn_has_one_reply_however_often_it_is_asked_for() {
         other => panic!("{other:?}"),
     }
     assert_eq!(said(&place.store, session).await.len(), 2);
-    assert_eq!(place.store.run_spend(SYSTEM, run).await.unwrap().spent, Money(700));
+    assert_eq!(place.run_spend(run).0, Money(700));
     let twice = place
         .store
         .finish_turn(SYSTEM, reply(id, opens, "again", &[], None))
@@ -126,7 +126,7 @@ async fn a_turn_that_failed_can_be_begun_anew() {
         ],
         "the results stand there once"
     );
-    assert_eq!(place.store.run_spend(SYSTEM, run).await.unwrap().spent, Money(1_450));
+    assert_eq!(place.run_spend(run).0, Money(1_450));
 }
 
 #[tokio::test]
@@ -150,10 +150,10 @@ async fn threat_140_a_claim_whose_process_died_is_charged_its_reservation() {
     let (lost, _) = place.begin(begin(run, taken.run.epoch, 1)).await;
     place.store.save_open(SYSTEM, lost, "half", "").await.unwrap();
     place.reopen().await;
-    let spend = place.store.run_spend(SYSTEM, run).await.unwrap();
-    assert_eq!((spend.spent, spend.reserved), (Money(1_000), Money::ZERO));
+    let spend = place.run_spend(run);
+    assert_eq!(spend, (Money(1_000), Money::ZERO));
     place.reopen().await;
-    assert_eq!(place.store.run_spend(SYSTEM, run).await.unwrap(), spend, "once");
+    assert_eq!(place.run_spend(run), spend, "once");
     let entry = &place
         .store
         .ledger(SYSTEM, store::UsageFilter::default(), 0, 10)
@@ -167,11 +167,7 @@ async fn threat_140_a_claim_whose_process_died_is_charged_its_reservation() {
         said(&place.store, session).await,
         ["user: count the words", "model: so be it"]
     );
-    assert_eq!(place.store.run_spend(SYSTEM, run).await.unwrap().spent, Money(1_700));
-
-    // Later the provider says what the lost call really cost.
-    place.store.correct(SYSTEM, lost, charge(300)).await.unwrap();
-    assert_eq!(place.store.run_spend(SYSTEM, run).await.unwrap().spent, Money(1_000));
+    assert_eq!(place.run_spend(run).0, Money(1_700));
 }
 
 #[tokio::test]
