@@ -25,6 +25,9 @@ use super::settings::Bound;
 use super::tls::{Encryption, certificate};
 use crate::{Code, Failure};
 
+/// What makes a connection as new: a setting, a temporary object and a snapshot end with the transaction, a lock does not.
+const CLEAN: &str = "ROLLBACK; SELECT pg_catalog.pg_advisory_unlock_all()";
+
 /// A server, and connections to it.
 pub(super) struct Postgres {
     way: std::sync::Arc<Way>,
@@ -77,7 +80,7 @@ impl Postgres {
             Ok(whole) => *whole,
             Err(failure) => !client.is_closed() && failure.code != Code::AnswerTooLarge,
         };
-        if ended && client.batch_execute("ROLLBACK").await.is_ok() {
+        if ended && client.batch_execute(CLEAN).await.is_ok() {
             running.token = None;
             self.pool.put(client, login, tasks);
         }

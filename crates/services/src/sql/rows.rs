@@ -77,6 +77,11 @@ impl Cell {
         }
     }
 
+    /// Each engine says in its own way that something holds.
+    fn make_truth(&mut self) {
+        *self = Self::truth(matches!(&*self.0, "1" | "true" | "\"YES\"" | "\"PRI\""));
+    }
+
     fn as_csv(&self) -> String {
         self.plain().map_or_else(String::new, |plain| quoted(&plain))
     }
@@ -225,7 +230,11 @@ impl Rows {
         let before = self.count;
         let bytes = usize::try_from(self.bytes).unwrap_or(usize::MAX);
         match &mut self.out {
-            Out::Whole { text, head, .. } => {
+            Out::Whole { form, text, head } => {
+                let mut cells = cells;
+                if matches!(form, Form::Described(_)) {
+                    cells.iter_mut().skip(2).take(2).for_each(Cell::make_truth);
+                }
                 let row = object(&self.names, &cells);
                 if head.len() + text.len() + row.len() + 128 > bytes {
                     if before == 0 {

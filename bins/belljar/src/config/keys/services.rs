@@ -26,6 +26,12 @@ pub(super) const SERVICES: Section = Section {
             "[\"10.20.0.0/16\"]",
             "Addresses and networks that are not public, where it may be all the same. Without them it reaches the public network only.",
         ),
+        unset(
+            "database",
+            Kind::Table,
+            "{ engine = \"postgres\", host = \"warehouse.internal\", name = \"analytics\", schemas = [\"public\"] }",
+            "Which database it is, of a service of kind sql such as warehouse: engine, host, port, name, file, schemas, functions, tls, max_cost, warehouse, role. docs/services.md says what each does.",
+        ),
         key(
             "concurrency",
             Kind::Whole(1, 1024),

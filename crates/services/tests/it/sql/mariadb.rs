@@ -57,13 +57,14 @@ fn state() -> String {
             &socket,
             "-u",
             "root",
-            "--all-databases",
+            "--databases",
+            "shop",
+            "private",
+            "--system=users",
             "--routines",
             "--events",
             "--triggers",
             "--skip-dump-date",
-            "--ignore-table=mysql.innodb_index_stats",
-            "--ignore-table=mysql.innodb_table_stats",
         ],
     )
     .unwrap();

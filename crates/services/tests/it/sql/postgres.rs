@@ -32,9 +32,9 @@ CREATE VIEW recent AS SELECT id, customer FROM orders WHERE placed IS NOT NULL;
 CREATE FUNCTION evil() RETURNS int LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$ BEGIN INSERT INTO written VALUES ('evil'); RETURN 1; END $$;
 CREATE FUNCTION hidden(orders) RETURNS int LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$ BEGIN INSERT INTO written VALUES ('hidden'); RETURN 1; END $$;
 CREATE FUNCTION evil_plus(text, text) RETURNS int LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$ BEGIN INSERT INTO written VALUES ('operator'); RETURN 1; END $$;
-CREATE OPERATOR +++ (LEFTARG = text, RIGHTARG = text, FUNCTION = evil_plus);
+CREATE OPERATOR @+@ (LEFTARG = text, RIGHTARG = text, FUNCTION = evil_plus);
 CREATE VIEW trap AS SELECT evil() AS x;
-CREATE VIEW sleeper AS SELECT pg_sleep(0) AS x;
+CREATE VIEW sleeper AS SELECT pg_sleep(0) IS NULL AS x;
 CREATE EXTENSION dblink;
 CREATE EXTENSION postgres_fdw;
 CREATE SERVER elsewhere FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '127.0.0.1', port '1');
@@ -437,7 +437,7 @@ async fn threat_091_functions_are_known_by_what_they_are() {
         "SELECT public.evil()",
         "SELECT o.hidden FROM orders AS o",
         "SELECT (o).hidden FROM orders AS o",
-        "SELECT 'a' +++ 'b'",
+        "SELECT 'a' @+@ 'b'",
         "SELECT * FROM trap",
         "SELECT * FROM sleeper",
         "SELECT query_to_xml('DELETE FROM orders', true, true, '')",

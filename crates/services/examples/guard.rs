@@ -1,0 +1,86 @@
+//! Reads statements and runs scripts for tests as `belljar worker` does, but for the confinement. As `guard open` it lets everything through as it
+//! is, so that a test sees what the other fences hold alone.
+
+use std::io;
+
+use serde_json::Value;
+use worker::{Ask, Checked, Dialect, FetchRequest, Named, ScriptFailure, ScriptJob, SqlRefusal, Work, serve};
+
+fn main() -> io::Result<()> {
+    let is_open = std::env::args().nth(1).is_some_and(|word| word == "open");
+    serve(io::stdin().lock(), io::stdout().lock(), &mut Guard { is_open })
+}
+
+struct Guard {
+    is_open: bool,
+}
+
+impl Work for Guard {
+    fn check_sql(&mut self, dialect: Dialect, text: &str) -> Result<Checked, SqlRefusal> {
+        if self.is_open {
+            return Ok(Checked {
+                text: text.to_owned(),
+                ..Checked::default()
+            });
+        }
+        let dialect = match dialect {
+            Dialect::Postgres => sql::Dialect::Postgres,
+            Dialect::MySql => sql::Dialect::MySql,
+            Dialect::Snowflake => sql::Dialect::Snowflake,
+            Dialect::Sqlite => sql::Dialect::Sqlite,
+        };
+        let statement = sql::check(dialect, text).map_err(|refusal| SqlRefusal {
+            why: refusal.why,
+            remedy: refusal.remedy.to_owned(),
+        })?;
+        let named = |names: Vec<sql::Name>| {
+            names
+                .iter()
+                .map(|name| Named::new(name.schema.as_deref(), &name.name))
+                .collect()
+        };
+        Ok(Checked {
+            text: statement.text,
+            parameters: statement.parameters,
+            relations: named(statement.relations),
+            functions: named(statement.functions),
+            operators: named(statement.operators),
+            types: named(statement.types),
+        })
+    }
+
+    fn run_script(&mut self, job: ScriptJob, ask: &mut dyn Ask) -> Result<Value, ScriptFailure> {
+        let limits = script::Limits {
+            time: job.limits.time,
+            memory_bytes: job.limits.memory_bytes,
+            fuel: job.limits.fuel,
+            output_bytes: job.limits.output_bytes,
+            calls: job.limits.calls,
+        };
+        let job = script::Job {
+            source: job.source,
+            arguments: job.arguments,
+            functions: job.functions,
+            limits,
+        };
+        script::run(&job, &mut Parent(ask)).map_err(|failure| match failure {
+            script::Failure::Threw { message, line } => ScriptFailure::Threw { message, line },
+            script::Failure::Limit(why) => ScriptFailure::Limit(why),
+            script::Failure::Abandoned(error) => ScriptFailure::Abandoned(error),
+        })
+    }
+}
+
+/// The parent, as a script's host.
+struct Parent<'a>(&'a mut dyn Ask);
+
+impl script::Host for Parent<'_> {
+    fn call(&mut self, call: u32, name: &str, arguments: Vec<Value>) -> io::Result<()> {
+        let name = name.to_owned();
+        self.0.call(call, FetchRequest { name, arguments })
+    }
+
+    fn answer(&mut self) -> io::Result<(u32, Result<Value, String>)> {
+        self.0.answer()
+    }
+}
