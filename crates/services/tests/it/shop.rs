@@ -26,7 +26,7 @@ use services::{Auth, Bound, Call, Catalogue, Code, Failure, Server, ServiceSetti
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 
-use crate::rig::{HOST, KEY, Names, Secrets, assert_clean, guard};
+use crate::rig::{HOST, KEY, Names, Secrets, assert_clean};
 
 /// The server, as the test sees it.
 #[derive(Clone)]
