@@ -1,5 +1,6 @@
 //! What doors ask for beside prompts and watching: thin, since the store and the sandboxes decide.
 
+mod approvals;
 mod files;
 mod people;
 mod sandboxes;

@@ -6,21 +6,24 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use causes::with_causes;
-use domain::{Event, RunId, ToolCallId};
+use domain::{ApprovalId, ApprovalKind, ApprovalState, Event, RunId, ToolCallId};
 use futures::stream::{BoxStream, StreamExt};
 use link::server::ServiceAnswer;
-use policy::Decision;
+use policy::{Decision, Outcome};
 use protocol::{MethodGrant, ServiceFailure, ServiceGrant, ServiceRequest};
 use secret::Secret;
-use serde_json::json;
+use serde_json::{Value, json};
 use services::{Call, Catalogue, Failure, Media, PRELUDE, Services};
-use store::{Asker, AuditEntry};
+use store::{Asker, AuditEntry, StoreError};
 
 use crate::Control;
+use crate::approvals::{ACCESS_SERVICE, AskError, Waiting, Wanted, denied_words, with_approved};
 use crate::attempts::{self, Target};
-use crate::live::{Live, lock};
-use crate::rights::settled;
+use crate::live::{Active, Live, lock};
 
+/// How long the link waits for a call's answer, and what is left of a limit when a waiting call answers that it waits.
+const LINK_WAITS: Duration = Duration::from_secs(600);
+const MARGIN: Duration = Duration::from_secs(15);
 /// The longest name of a service or method that is written down.
 const LONGEST_NAME: usize = 100;
 
@@ -36,6 +39,11 @@ impl Callable {
     #[must_use]
     pub const fn new(catalogue: Arc<Catalogue>, services: Services) -> Self {
         Self { catalogue, services }
+    }
+
+    /// Whether a method can be called.
+    pub(crate) fn has(&self, service: &str, method: &str) -> bool {
+        self.services.has(service, method)
     }
 
     /// Those of which some method is allowed, and can be called.
@@ -74,10 +82,14 @@ struct Span {
     service: String,
     method: String,
     decision: Decision,
+    /// What a person approved, where one was asked.
+    approval: Option<ApprovalId>,
     began: Instant,
     status: u16,
     code: Option<String>,
     bytes: u64,
+    /// What may be told of the arguments.
+    arguments: Value,
     /// It is not worth writing down.
     forgotten: bool,
 }
@@ -98,6 +110,8 @@ impl Span {
         let detail = json!({
             "call": self.call,
             "method": self.method,
+            "arguments": self.arguments,
+            "approval": self.approval,
             "status": self.status,
             "code": self.code,
         });
@@ -178,11 +192,17 @@ impl Control {
             ServiceFailure::new(503, "unavailable", "what this session may do cannot be read at present")
         })?;
         // Whoever may not run code has nothing to call services with.
-        let code = settled(layers.tool("exec"));
-        let decision = if code.is_allowed() {
-            settled(layers.service(&service, &method))
-        } else {
-            code
+        let code = layers.tool("exec");
+        if service == ACCESS_SERVICE && code.outcome != Outcome::Deny {
+            return self.request_access(live, &layers, &method, args).await;
+        }
+        let decision = match code.outcome {
+            Outcome::Deny => code,
+            Outcome::Allow | Outcome::Ask => layers.service(&service, &method),
+        };
+        let (decision, approval) = {
+            let (rights, subject) = (lock(&live.rights), format!("{service}.{method}"));
+            with_approved(rights.approved(), ApprovalKind::Service, &subject, decision)
         };
         let active = live.active();
         let known = |call: &ToolCallId| {
@@ -198,15 +218,31 @@ impl Control {
             service: shown(&service),
             method: shown(&method),
             decision,
+            approval,
             began: Instant::now(),
             status: 200,
             code: None,
             bytes: 0,
+            arguments: self.audited(&service, &method, &args),
             forgotten: false,
         };
-        if !span.decision.is_allowed() {
+        if span.decision.outcome == Outcome::Deny {
             let failure = refusal(&span.decision, &span.service, &span.method);
             return Err(self.went_nowhere(span, failure).await);
+        }
+        if span.decision.outcome == Outcome::Ask {
+            match self
+                .await_approval(live, active.as_ref(), &span, &service, &method, &args)
+                .await
+            {
+                Ok(approval) => {
+                    span.approval = Some(approval);
+                    span.decision.outcome = Outcome::Allow;
+                    // How long people take is not how long the call took.
+                    span.began = Instant::now();
+                }
+                Err(failure) => return Err(self.went_nowhere(span, failure).await),
+            }
         }
         let key = match (span.run, idempotency_key) {
             (Some(run), Some(key)) => Some(format!("{run}:{key}")),
@@ -244,6 +280,14 @@ impl Control {
         })
     }
 
+    /// What the audit is told of a call's arguments, as the method's definition wants it.
+    fn audited(&self, service: &str, method: &str, arguments: &Value) -> Value {
+        let services = self.0.services.as_ref();
+        let service = services.and_then(|callable| callable.catalogue.service(service));
+        let method = service.and_then(|service| service.methods.get(method));
+        method.map_or(Value::Null, |method| method.arguments.audited(arguments))
+    }
+
     /// A call that went nowhere is written down the first time in a while: nobody fills the books with them.
     async fn went_nowhere(&self, mut span: Span, failure: ServiceFailure) -> ServiceFailure {
         span.fail(&failure);
@@ -274,6 +318,132 @@ fn counted(answer: services::Answer, mut span: Span) -> BoxStream<'static, std::
         .boxed()
 }
 
+impl Control {
+    /// Waits until a person has approved a call, as long as whoever made it is there; what they approve once is used up by this.
+    async fn await_approval(
+        &self,
+        live: &Arc<Live>,
+        active: Option<&Arc<Active>>,
+        span: &Span,
+        service: &str,
+        method: &str,
+        arguments: &Value,
+    ) -> Result<ApprovalId, ServiceFailure> {
+        let subject = format!("{service}.{method}");
+        self.check_call(live, span, service, method, arguments)?;
+        let active = active.filter(|active| !active.over.is_cancelled());
+        let until = active.map(|active| active.waits.replied() + patience(active.limits.tool()));
+        loop {
+            let wanted = Wanted {
+                kind: ApprovalKind::Service,
+                subject: subject.clone(),
+                proposal: false,
+                call: span.call.clone(),
+                request: json!({
+                    "session": live.session,
+                    "kind": ApprovalKind::Service,
+                    "service": service,
+                    "method": method,
+                    "arguments": arguments,
+                }),
+                decision: span.decision.clone(),
+            };
+            let asked = self
+                .ask(live, active.map(Arc::as_ref), wanted)
+                .await
+                .map_err(not_asked)?;
+            let approval = match (active, until) {
+                (Some(active), Some(until))
+                    if asked.state == ApprovalState::Pending && until > tokio::time::Instant::now() =>
+                {
+                    let _waiting = Waiting::begin(self, live, active).await;
+                    tokio::select! {
+                        biased;
+                        () = active.over.cancelled() => return Err(withdrawn(&subject)),
+                        approval = self.answered(asked.id, Some(until)) => approval.map_err(unread)?,
+                    }
+                }
+                _ => asked,
+            };
+            let denied = |code| ServiceFailure::new(403, code, denied_words(&approval, &subject));
+            match approval.state {
+                ApprovalState::ApprovedAlways => return Ok(approval.id),
+                ApprovalState::ApprovedOnce => {
+                    let used = self.0.store.use_approval(Asker::System, approval.id).await;
+                    if used.map_err(unread)? {
+                        return Ok(approval.id);
+                    }
+                }
+                // That once was for an equal call beside this one, which is asked for by itself.
+                ApprovalState::Used => {}
+                ApprovalState::Denied => return Err(denied("denied").remedy("do without, or ask them why")),
+                ApprovalState::Expired => return Err(denied("approval_expired")),
+                ApprovalState::Withdrawn => return Err(withdrawn(&subject)),
+                ApprovalState::Pending => {
+                    if let Some(active) = active {
+                        active.waits.ask(true);
+                    }
+                    let words = format!(
+                        "{subject} waits for a person to approve it ({}): {}",
+                        approval.id, approval.why
+                    );
+                    return Err(ServiceFailure::new(403, "approval_pending", words).remedy(
+                        "end this code, and then make the same call again with the same arguments: a person will have answered",
+                    ));
+                }
+            }
+        }
+    }
+
+    /// Nobody is asked about a call that cannot be made.
+    fn check_call(
+        &self,
+        live: &Live,
+        span: &Span,
+        service: &str,
+        method: &str,
+        arguments: &Value,
+    ) -> Result<(), ServiceFailure> {
+        let no_such = || unknown(&span.service, &span.method);
+        let callable = self.0.services.as_ref().ok_or_else(no_such)?;
+        let arguments = serde_json::value::to_raw_value(arguments).map_err(|_| no_such())?;
+        let call = Call {
+            session: live.session,
+            service,
+            method,
+            arguments: &arguments,
+            idempotency_key: None,
+        };
+        callable.services.check(&call).map_err(|failure| failed(&failure))
+    }
+}
+
+/// How long a call waits for a person before it answers that it waits: the tool that it is made in is not to be stopped for
+/// it, nor the request on the link.
+fn patience(tool: Duration) -> Duration {
+    let longest = tool.min(LINK_WAITS);
+    longest.saturating_sub((longest / 10).min(MARGIN))
+}
+
+fn not_asked(error: AskError) -> ServiceFailure {
+    let (status, code) = match error {
+        AskError::TooLong(_) => (413, "too_large"),
+        AskError::TooMany(_) => (429, "too_many_questions"),
+        AskError::Store(_) => (503, "unavailable"),
+    };
+    ServiceFailure::new(status, code, error.to_string())
+}
+
+fn unread(error: StoreError) -> ServiceFailure {
+    tracing::error!(error = with_causes(&error), "could not read an approval");
+    ServiceFailure::new(503, "unavailable", "approvals cannot be read at the moment")
+}
+
+fn withdrawn(subject: &str) -> ServiceFailure {
+    let words = format!("the question whether {subject} may be called was withdrawn: its run has ended");
+    ServiceFailure::new(409, "stale", words)
+}
+
 /// A name as an untrusted party wrote it, made fit to be shown.
 fn shown(name: &str) -> String {
     name.chars()
@@ -291,7 +461,7 @@ fn refusal(decision: &Decision, service: &str, method: &str) -> ServiceFailure {
         "denied",
         format!("{service}.{method} is denied: {}", decision.reason),
     )
-    .remedy("ask the operator for a role that allows it, or do without")
+    .remedy("services.belljar.requestAccess({ service, reason }) asks an admin for it; or do without")
 }
 
 fn unknown(service: &str, method: &str) -> ServiceFailure {

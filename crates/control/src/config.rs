@@ -49,6 +49,8 @@ pub struct Config {
     pub drain: Duration,
     /// How long a session token is good.
     pub token_life: Duration,
+    /// How long a question to a person waits for its answer.
+    pub approvals_expire: Duration,
     /// The longest prompt, in bytes.
     pub prompt_bytes: usize,
     /// Turns that may wait for reserved money to come free; one more is refused as busy.
@@ -80,6 +82,7 @@ impl Config {
             lease: Duration::from_secs(30),
             drain: Duration::from_secs(10),
             token_life: Duration::from_secs(3_600),
+            approvals_expire: Duration::from_secs(24 * 3_600),
             prompt_bytes: 1 << 20,
             budget_queue: 256,
             budget_wait: Duration::from_secs(10),

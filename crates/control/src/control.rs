@@ -9,6 +9,7 @@ use sandbox::SandboxProvider;
 use store::Store;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::approvals::Approvals;
 use crate::attempts::Attempts;
 use crate::dispatch::Dispatch;
 use crate::housing::Housing;
@@ -39,6 +40,7 @@ pub(crate) struct Inner {
     pub(crate) housing: Housing,
     pub(crate) lives: Arc<Lives>,
     pub(crate) attempts: Attempts,
+    pub(crate) approvals: Approvals,
     pub(crate) dispatch: Dispatch,
     /// Told when reserved money came free.
     pub(crate) freed: Notify,
@@ -82,6 +84,7 @@ impl Control {
         let control = Self(Arc::new(Inner {
             lives,
             attempts: Attempts::default(),
+            approvals: Approvals::default(),
             dispatch: Dispatch::new(config.parallel_runs),
             freed: Notify::new(),
             budget_queue: Semaphore::new(config.budget_queue),
@@ -100,6 +103,7 @@ impl Control {
                 .tasks
                 .spawn_until_stopped(async move { writer.write_records(told).await });
         }
+        control.begin_expiry();
         control.begin_housekeeping().await;
         control.begin_dispatch().await?;
         Ok(control)

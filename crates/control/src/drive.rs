@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use causes::with_causes;
-use domain::{Placement, RunId, SessionId, Timestamp};
+use domain::{Placement, RunId, RunState, SessionId, Timestamp};
 use lifecycle::Stop;
 use protocol::Start;
-use store::{Asker, End, StoreError, TakenRun};
+use store::{Asker, End, StoreError};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
+use crate::approvals::Waits;
 use crate::dispatch::HOLDER;
 use crate::housing::HousingError;
 use crate::live::{Active, Live, lock};
@@ -71,6 +72,7 @@ impl Control {
         }
         self.wind_up(&live, &active).await;
         live.set_active(None);
+        self.end_approvals(&live).await;
     }
 
     /// Takes the run in the store.
@@ -80,11 +82,9 @@ impl Control {
         let Some(taken) = taken.await? else {
             return Ok(None);
         };
-        let TakenRun {
-            run, last_turn, events, ..
-        } = taken;
-        live.note(&mut writing, events);
+        live.note(&mut writing, taken.events.clone());
         writing.joining = 0;
+        let run = &taken.run;
         let settings = Settings::read(&run.settings);
         let wanted = settings.model.as_deref().unwrap_or(&self.0.config.model);
         let model = match self.0.providers.model(wanted) {
@@ -110,19 +110,29 @@ impl Control {
         let offer = self.offer(layers, &run.trigger);
         let mut done = run.turn;
         let mut calls = HashMap::new();
-        if let Some(last) = last_turn
-            && let Some(reply) = last.reply
+        let mut last_reply = 0;
+        if let Some(last) = &taken.last_turn
+            && let Some(reply) = &last.reply
         {
             done = done.max(last.turn);
+            last_reply = last.turn;
             if let Ok(reply) = serde_json::from_str::<protocol::TurnReply>(reply.get()) {
                 calls = crate::live::calls(&reply);
             }
         }
+        let (held, denied) = self.left_held(&taken, &calls).await?;
+        if held {
+            // Nothing of this reply was handed on: the loop asks for it once more.
+            done = last_reply.saturating_sub(1);
+        }
+        let waits = Waits::default();
+        waits.ask(run.state == RunState::Waiting);
         let active = Arc::new(Active {
             run: run.id,
             epoch: run.epoch,
             model,
             limits: offer.limits,
+            door: settings.door,
             offer,
             started: run.started.unwrap_or_else(Timestamp::now),
             taken: run.attempts,
@@ -130,6 +140,9 @@ impl Control {
             over: Stop::new(),
             loop_ended: watch::Sender::new(None),
             calls: Mutex::new(calls),
+            denied: Mutex::new(denied.into_iter().collect()),
+            waits,
+            waited: Duration::from_millis(u64::try_from(run.waited_until(Timestamp::now())).unwrap_or(0)),
         });
         live.set_active(Some(Arc::clone(&active)));
         Ok(Some(active))
@@ -139,14 +152,16 @@ impl Control {
     async fn attend(&self, live: &Arc<Live>, active: &Arc<Active>) -> Option<End> {
         let passed = Timestamp::now().0.saturating_sub(active.started.0);
         let passed = Duration::from_millis(u64::try_from(passed).unwrap_or(0));
-        let left = active.limits.wall().saturating_sub(passed);
-        timeout(left, self.attempts(live, active)).await.unwrap_or_else(|_| {
-            let seconds = active.limits.wall_seconds;
-            Some(End::failed(
-                "wall_limit",
-                format!("the run took longer than its limit of {seconds} s"),
-            ))
-        })
+        let left = (active.limits.wall() + active.waited).saturating_sub(passed);
+        tokio::select! {
+            biased;
+            end = self.attempts(live, active) => end,
+            () = active.waits.worked(Instant::now(), left) => {
+                let seconds = active.limits.wall_seconds;
+                let words = format!("the run took longer than its limit of {seconds} s");
+                Some(End::failed("wall_limit", words))
+            }
+        }
     }
 
     async fn attempts(&self, live: &Arc<Live>, active: &Arc<Active>) -> Option<End> {

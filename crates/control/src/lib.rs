@@ -12,6 +12,7 @@
 //! dispatch, drive                which run is next, and one run from its taking to its end
 //! housing                        one sandbox per session: made, woken, frozen, removed, replaced
 //! rights, offer                  what a session may do, and what a run is given of it
+//! approvals                      what people are asked, and what waits for their answers
 //! link, calls, way_out, attempts what comes out of sandboxes
 //! turns, history, compaction     one call of a model
 //! raw                            calls of models that programs in a sandbox make by themselves
@@ -19,6 +20,7 @@
 //! ```
 
 mod api;
+mod approvals;
 mod attempts;
 mod calls;
 mod compaction;

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use domain::{Epoch, Event, NumberedEvent, RunId, RunLimits, SessionId, Timestamp, ToolCallId, UserId};
+use domain::{Door, Epoch, Event, NumberedEvent, RunId, RunLimits, SessionId, Timestamp, ToolCallId, UserId};
 use lifecycle::Stop;
 use protocol::TurnReply;
 use providers::Model;
 use store::Asker;
 use tokio::sync::watch;
 
+use crate::approvals::Waits;
 use crate::history::Cached;
 use crate::housing::Seat;
 use crate::offer::Offer;
@@ -58,6 +60,8 @@ pub(crate) struct Active {
     pub(crate) epoch: Epoch,
     pub(crate) model: Arc<Model>,
     pub(crate) limits: RunLimits,
+    /// The door by which its prompt came.
+    pub(crate) door: Option<Door>,
     /// What it was given.
     pub(crate) offer: Offer,
     /// When it was first taken.
@@ -72,6 +76,12 @@ pub(crate) struct Active {
     pub(crate) loop_ended: watch::Sender<Option<Option<String>>>,
     /// The calls of the last reply, and the tools that they are of.
     pub(crate) calls: Mutex<HashMap<ToolCallId, String>>,
+    /// Those of them that a person denied, and what the model is told of it.
+    pub(crate) denied: Mutex<HashMap<ToolCallId, String>>,
+    /// Its times of waiting for people.
+    pub(crate) waits: Waits,
+    /// How long it had waited for people before it was taken.
+    pub(crate) waited: Duration,
 }
 
 impl Active {

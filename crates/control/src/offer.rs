@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use domain::{RunLimits, ToolDefinition, Trigger};
-use policy::{Layers, Limits};
+use policy::{Decision, Layers, Limits, Outcome};
 use protocol::{Grants, ServiceGrant};
 use providers::Model;
 use store::Caps;
 
 use crate::Control;
+use crate::approvals::{ACCESS, ACCESS_SERVICE};
 
 /// What a run may use.
 #[derive(Debug)]
@@ -30,6 +31,11 @@ impl Offer {
     /// Whether there is a tool of that name.
     pub(crate) fn has_tool(&self, name: &str) -> bool {
         self.tools.iter().any(|tool| tool.name == name)
+    }
+
+    /// Whether a tool may be used, or a person is asked first.
+    pub(crate) fn tool(&self, name: &str) -> Decision {
+        self.layers.tool(name)
     }
 
     /// Whether a model may be asked.
@@ -60,6 +66,11 @@ fn lowered(caps: Caps, limits: &Limits) -> Caps {
     }
 }
 
+/// Whether it exists for whoever asks: at once, or when a person has said yes.
+fn is_there(decision: &Decision) -> bool {
+    decision.outcome != Outcome::Deny
+}
+
 impl Control {
     /// What a run that was caused by a trigger is given under these layers.
     pub(crate) fn offer(&self, layers: Arc<Layers>, trigger: &Trigger) -> Offer {
@@ -68,7 +79,7 @@ impl Control {
         let tools: Vec<_> = config
             .tools
             .iter()
-            .filter(|tool| layers.tool(&tool.name).is_allowed())
+            .filter(|tool| is_there(&layers.tool(&tool.name)))
             .cloned()
             .collect();
         let skills: Vec<_> = config
@@ -79,7 +90,7 @@ impl Control {
         let mut caps = lowered(config.caps.clone(), &limits);
         caps.keep(trigger);
         // What calls services and models is code, and without it there is none.
-        let (services, models) = if layers.tool("exec").is_allowed() {
+        let (services, models) = if is_there(&layers.tool("exec")) {
             (self.services_within(&layers), self.models_within(&layers, &caps))
         } else {
             (Vec::new(), Vec::new())
@@ -115,9 +126,14 @@ impl Control {
 
     /// The services of which some method is allowed, as a sandbox and a model are told of them.
     fn services_within(&self, layers: &Layers) -> Vec<ServiceGrant> {
-        let Some(services) = &self.0.services else {
-            return Vec::new();
+        let mut granted = match &self.0.services {
+            Some(services) => services.within(|service, method| is_there(&layers.service(service, method))),
+            None => Vec::new(),
         };
-        services.within(|service, method| layers.service(service, method).is_allowed())
+        granted.retain(|service| service.name != ACCESS_SERVICE);
+        if !granted.is_empty() || self.0.broker.is_some() {
+            granted.push(ACCESS());
+        }
+        granted
     }
 }

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use domain::{Door, SessionId};
+use domain::{ApprovalId, ApprovalKind, Door, SessionId};
 use policy::{Decision, Destination, Explanation, Layer, Layers, Outcome, Question, Scope};
 use serde_json::Value;
 use store::Asker;
 
+use crate::approvals::{Approved, with_approved};
 use crate::live::{Live, lock};
 use crate::{Control, ControlError};
 
@@ -17,6 +18,8 @@ pub(crate) struct Standing {
     person: String,
     door: Door,
     narrowings: Vec<Scope>,
+    /// What people approved for the session.
+    approved: Vec<Approved>,
 }
 
 /// What counts in a session at present.
@@ -25,8 +28,37 @@ pub(crate) struct Rights {
     standing: Option<Standing>,
     /// Of the run under way, or else of the last one.
     layers: Option<Arc<Layers>>,
+    /// The door of the run under way, or else of the last one.
+    door: Option<Door>,
     /// How often something was taken away: what was read before then may not know of it.
     narrowed: u64,
+}
+
+impl Rights {
+    /// The door by which the session began.
+    pub(crate) fn door(&self) -> Option<Door> {
+        self.standing.as_ref().map(|standing| standing.door)
+    }
+
+    /// What people approved for the session, and still counts.
+    pub(crate) fn approved(&self) -> &[Approved] {
+        self.standing.as_ref().map_or(&[], |standing| &standing.approved)
+    }
+
+    /// An approval of connections for one run that was not used yet; from now on it is.
+    pub(crate) fn take_once(&mut self, subject: &str) -> Option<ApprovalId> {
+        let standing = self.standing.as_mut()?;
+        standing
+            .approved
+            .iter_mut()
+            .find_map(|approved| approved.take_once(subject))
+    }
+
+    /// Forgets what was read, so that it is read anew. Gives the door of the run under way.
+    pub(crate) fn forget_standing(&mut self) -> Option<Door> {
+        self.standing = None;
+        self.door
+    }
 }
 
 impl Live {
@@ -87,11 +119,11 @@ impl Control {
                 _ => self.standing(live).await?,
             };
             let doors: Vec<Door> = door.into_iter().chain([standing.door]).collect();
-            let granted = self.0.config.policies.layers(&standing.person, &doors);
-            let layers = Arc::new(standing.narrowings.iter().cloned().fold(granted, narrowed));
+            let layers = Arc::new(self.put_together(&standing, &doors));
             let mut rights = lock(&live.rights);
             if rights.narrowed == before {
                 rights.standing = Some(standing);
+                rights.door = door.or(rights.door);
                 rights.layers = Some(Arc::clone(&layers));
                 return Ok(layers);
             }
@@ -99,17 +131,27 @@ impl Control {
         }
     }
 
+    /// What the operator wrote, what an admin approved, and what requests took away.
+    fn put_together(&self, standing: &Standing, doors: &[Door]) -> Layers {
+        let written = self.0.config.policies.layers(&standing.person, doors);
+        let grants = standing.approved.iter().filter_map(Approved::grant);
+        let granted = grants.fold(written, Layers::granted);
+        standing.narrowings.iter().cloned().fold(granted, narrowed)
+    }
+
     async fn standing(&self, live: &Live) -> Result<Standing, ControlError> {
         let store = &self.0.store;
-        let (owner, session, narrowings) = tokio::try_join!(
+        let (owner, session, narrowings, approved) = tokio::try_join!(
             store.user(Asker::System, live.owner),
             store.session(Asker::System, live.session),
             store.narrowings(Asker::System, live.session),
+            store.approved(Asker::System, live.session),
         )?;
         Ok(Standing {
             person: owner.name,
             door: session.door,
             narrowings: narrowings.into_iter().map(read).collect(),
+            approved: approved.into_iter().map(Approved::of).collect(),
         })
     }
 
@@ -124,8 +166,7 @@ impl Control {
         let granted = match live {
             Some(live) => {
                 let standing = self.standing(live).await?;
-                let granted = self.0.config.policies.layers(&standing.person, &[standing.door, door]);
-                standing.narrowings.into_iter().fold(granted, narrowed)
+                self.put_together(&standing, &[standing.door, door])
             }
             None => {
                 let owner = self.0.store.user(Asker::System, owner).await?;
@@ -135,16 +176,29 @@ impl Control {
         Ok(scope.cloned().into_iter().fold(granted, narrowed))
     }
 
-    /// Whether a session may connect to this, or know its address where there is no port; from memory.
+    /// Whether a session may connect to this, or know its address where there is no port; from memory. Where a person is asked
+    /// about connections, its name is known: the address is made up, and nothing leaves before somebody said yes.
     pub(crate) fn decide_egress(live: Option<&Live>, destination: &Destination, port: Option<u16>) -> Decision {
-        match live.and_then(Live::layers) {
-            Some(layers) => settled(layers.egress(destination, port)),
-            None => Decision {
+        let Some((live, layers)) = live.and_then(|live| Some((live, live.layers()?))) else {
+            return Decision {
                 outcome: Outcome::Deny,
                 reason: "nothing is known of this session".to_owned(),
                 layer: String::new(),
                 rule: "egress.unknown_session".to_owned(),
+            };
+        };
+        let decision = layers.egress(destination, port);
+        match (decision.outcome, port) {
+            (Outcome::Ask, None) => Decision {
+                outcome: Outcome::Allow,
+                ..decision
             },
+            (Outcome::Ask, Some(port)) => {
+                let rights = lock(&live.rights);
+                let subject = format!("{destination}:{port}");
+                with_approved(rights.approved(), ApprovalKind::Egress, &subject, decision).0
+            }
+            _ => decision,
         }
     }
 
@@ -171,28 +225,44 @@ impl Control {
             let words = "only an admin may ask what somebody else may do".to_owned();
             return Err(ControlError::Denied(words));
         }
-        let layers = match session {
-            None => self.0.config.policies.layers(person, &[door]),
+        let (layers, approved) = match session {
+            None => (self.0.config.policies.layers(person, &[door]), Vec::new()),
             Some(session) => {
                 let live = self.live(asker, session).await?;
-                self.foreseen(Some(&live), live.owner, door, None).await?
+                let standing = self.standing(&live).await?;
+                (self.put_together(&standing, &[standing.door, door]), standing.approved)
             }
         };
         let explained = layers.explain(question);
-        Ok(Explanation {
-            decision: settled(explained.decision),
-            ..explained
-        })
+        let decision = explained.decision;
+        let decision = match question {
+            Question::Method { .. } => with_approved(&approved, ApprovalKind::Service, &explained.question, decision).0,
+            Question::Tool(name) => with_approved(&approved, ApprovalKind::Tool, name, decision).0,
+            Question::Egress {
+                destination,
+                port: Some(port),
+            } => {
+                let subject = format!("{destination}:{port}");
+                with_approved(&approved, ApprovalKind::Egress, &subject, decision).0
+            }
+            Question::Egress { port: None, .. } => decision,
+            Question::Skill(_) | Question::Model(_) => settled(decision),
+        };
+        Ok(Explanation { decision, ..explained })
     }
 }
 
-/// Nobody can be asked yet, so what would be asked is denied, with the reason.
+/// People are asked about calls and connections, and not about skills and models: what would be asked of those is denied,
+/// with the reason.
 pub(crate) fn settled(decision: Decision) -> Decision {
     match decision.outcome {
         Outcome::Allow | Outcome::Deny => decision,
         Outcome::Ask => Decision {
             outcome: Outcome::Deny,
-            reason: format!("{}; this release cannot ask yet, so it is refused", decision.reason),
+            reason: format!(
+                "{}; people are asked about services, tools and connections only, so it is refused",
+                decision.reason
+            ),
             ..decision
         },
     }

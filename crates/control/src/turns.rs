@@ -12,6 +12,7 @@ use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::sleep;
 
 use crate::Control;
+use crate::approvals;
 use crate::live::{Active, Live, lock};
 
 mod begin;
@@ -93,6 +94,7 @@ impl Control {
             refuse_result(result, &active);
             bound_result(result, &active);
         }
+        approvals::answer_denied(&mut request, &active);
         let turn = tokio::select! {
             biased;
             answer = under_way(live, &request) => return answer,
@@ -185,14 +187,14 @@ fn bound_result(result: &mut ToolResult, active: &Active) {
     }
 }
 
-fn stale() -> Refusal {
+pub(crate) fn stale() -> Refusal {
     Refusal::new(
         RefusalCode::Stale,
         "this run was taken over or has ended: there is nothing left to do for this loop",
     )
 }
 
-fn unavailable() -> Refusal {
+pub(crate) fn unavailable() -> Refusal {
     Refusal::new(
         RefusalCode::Unavailable,
         "the turn was given up by a fault; ask for it again",

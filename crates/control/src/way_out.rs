@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use causes::with_causes;
-use domain::{Event, RunId, SessionId};
-use egress::{Admitted, Broker, BrokerError, Decide, Denied, Outcome, Record};
+use domain::{ApprovalKind, ApprovalState, Event, RunId, SessionId};
+use egress::{Admitted, Broker, BrokerError, Code, Decide, Denied, Outcome, Record};
 use lifecycle::Tasks;
 use link::server::{Carrier, Connection};
+use policy::Destination;
 use protocol::{Denial, Refusal, RefusalCode};
 use serde_json::json;
 use store::{Asker, AuditEntry};
@@ -16,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::Control;
+use crate::approvals::{Wanted, active_of, denied_words};
 use crate::attempts::{Target, WAITS};
 use crate::live::{Live, Lives};
 
@@ -59,9 +61,55 @@ impl Control {
         };
         self.know_rights(live).await?;
         match broker.admit(live.session, host, port) {
-            Ok(admitted) => Ok(Box::new(Allowed(admitted))),
+            Ok(admitted) => {
+                if let Ok(destination) = Destination::parse(host) {
+                    self.connected(live, &format!("{destination}:{port}")).await;
+                }
+                Ok(Box::new(Allowed(admitted)))
+            }
+            Err(denied) if denied.code == Code::NeedsApproval => {
+                Err(self.ask_for_connection(live, host, port, denied).await)
+            }
             Err(denied) => Err(self.denied(live, denied).await),
         }
+    }
+
+    /// A person is asked about connections; this one is refused meanwhile.
+    async fn ask_for_connection(&self, live: &Live, host: &str, port: u16, denied: Denied) -> Refusal {
+        let (Ok(destination), Some(layers)) = (Destination::parse(host), live.layers()) else {
+            return self.denied(live, denied).await;
+        };
+        let subject = format!("{destination}:{port}");
+        let wanted = Wanted {
+            kind: ApprovalKind::Egress,
+            subject: subject.clone(),
+            proposal: false,
+            call: None,
+            request: json!({
+                "session": live.session,
+                "kind": ApprovalKind::Egress,
+                "host": destination.to_string(),
+                "port": port,
+            }),
+            decision: layers.egress(&destination, Some(port)),
+        };
+        let denied = match self.ask(live, active_of(live).as_deref(), wanted).await {
+            Ok(approval) if approval.state == ApprovalState::Denied => Denied {
+                code: Code::OutOfScope,
+                reason: denied_words(&approval, &format!("connections to {subject}")),
+                remedy: "do without, or ask them why".to_owned(),
+                ..denied
+            },
+            Ok(approval) => Denied {
+                reason: format!("{} ({})", denied.reason, approval.id),
+                ..denied
+            },
+            Err(error) => Denied {
+                remedy: error.to_string(),
+                ..denied
+            },
+        };
+        self.denied(live, denied).await
     }
 
     /// Whether a name may be known inside. Nothing is resolved.
@@ -114,10 +162,14 @@ impl Control {
         if !self.0.attempts.is_prompt(live.session) {
             sleep(WAITS).await;
         }
+        let mut remedy = denied.remedy.clone();
+        if denied.code == Code::OutOfScope {
+            remedy.push_str("; services.belljar.requestAccess({ host, reason }) in exec asks an admin");
+        }
         let denial = Denial {
             reason: denied.code.as_str().to_owned(),
             rule: denied.rule.clone(),
-            remedy: Some(denied.remedy.clone()),
+            remedy: Some(remedy),
         };
         Refusal::denied(denied.to_string(), denial)
     }

@@ -137,6 +137,12 @@ impl Broker {
         answer
     }
 
+    /// Whether a rule of the installation names this host at this port, whatever any session's scope says.
+    #[must_use]
+    pub fn names(&self, destination: &Destination, port: u16) -> bool {
+        !self.inner.rules.matching(destination, Some(port)).is_empty()
+    }
+
     /// Whether a session may connect to a host, which is a name or an address as whoever asks wrote it. Nothing leaves before
     /// [`Admitted::carry`].
     ///

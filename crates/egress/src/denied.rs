@@ -80,7 +80,7 @@ impl Code {
             Self::InvalidHost => "invalid_host",
             Self::NoRule => "no_rule",
             Self::OutOfScope => "out_of_scope",
-            Self::NeedsApproval => "needs_approval",
+            Self::NeedsApproval => "approval_pending",
             Self::Protocol => "protocol",
             Self::NoServerName => "no_server_name",
             Self::OtherServerName => "other_server_name",

@@ -32,6 +32,8 @@ impl Layer {
 pub struct Layers {
     /// What a person has one of, they have: a list of one role adds to that of another.
     roles: Vec<Layer>,
+    /// What an admin approved for the session: adds to the roles, and takes nothing away.
+    grants: Vec<Layer>,
     /// What the operator wrote beside roles: may grant, and may take away.
     ceilings: Vec<Layer>,
     /// What came with requests: may only take away.
@@ -57,9 +59,18 @@ impl Layers {
     pub const fn of_roles(roles: Vec<Layer>) -> Self {
         Self {
             roles,
+            grants: Vec::new(),
             ceilings: Vec::new(),
             narrowings: Vec::new(),
         }
+    }
+
+    /// Adds what an admin approved for this session: as one more role would, below every ceiling and narrowing, and what it
+    /// does not name is left to the others.
+    #[must_use]
+    pub fn granted(mut self, grant: Layer) -> Self {
+        self.grants.push(grant);
+        self
     }
 
     /// Puts a scope that the operator wrote over them: of a door.
@@ -141,7 +152,8 @@ impl Layers {
     }
 
     fn all(&self) -> impl Iterator<Item = &Layer> {
-        self.roles.iter().chain(&self.ceilings).chain(&self.narrowings)
+        let written = self.roles.iter().chain(&self.grants).chain(&self.ceilings);
+        written.chain(&self.narrowings)
     }
 
     fn hear(&self, question: &Question) -> Vec<Heard<'_>> {
@@ -151,18 +163,16 @@ impl Layers {
                 .map(|layer| layer.scope.verdict(question))
                 .collect::<Vec<_>>()
         };
-        let mut roles = verdicts(&self.roles);
-        if roles.iter().any(grants) {
-            // Another role of the same person has it.
-            for verdict in &mut roles {
-                if *verdict == Verdict::Unlisted {
-                    *verdict = Verdict::Silent;
-                }
-            }
+        let (mut roles, mut granted) = (verdicts(&self.roles), verdicts(&self.grants));
+        granted.iter_mut().for_each(silence);
+        if roles.iter().chain(&granted).any(grants) {
+            // Another role of the same person has it, or an admin approved it.
+            roles.iter_mut().for_each(silence);
         }
         let narrowings = verdicts(&self.narrowings).into_iter().map(|verdict| (verdict, false));
         let written = roles
             .into_iter()
+            .chain(granted)
             .chain(verdicts(&self.ceilings))
             .map(|verdict| (verdict, true));
         self.all()
@@ -173,6 +183,13 @@ impl Layers {
                 grants,
             })
             .collect()
+    }
+}
+
+/// A list that does not name it leaves it to the others.
+fn silence(verdict: &mut Verdict) {
+    if *verdict == Verdict::Unlisted {
+        *verdict = Verdict::Silent;
     }
 }
 

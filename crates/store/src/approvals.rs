@@ -287,18 +287,17 @@ impl Store {
         rows.iter().map(Approval::of).collect()
     }
 
-    /// Questions of a run about calls of tools whose answers were not handed on yet.
+    /// Questions of a run about calls of tools, the oldest first.
     ///
     /// # Errors
     /// The one who asks is not Belljar itself.
-    pub async fn held_calls(&self, asker: Asker, run: RunId) -> Result<Vec<Approval>, StoreError> {
-        asker.must_be_system("read what a run is held by")?;
+    pub async fn questions_of_calls(&self, asker: Asker, run: RunId) -> Result<Vec<Approval>, StoreError> {
+        asker.must_be_system("read what a run asked")?;
         let sql = statement!(
             "SELECT {APPROVAL} FROM approvals a JOIN runs r ON r.session_id = a.session_id WHERE r.id = $1 \
-             AND a.run_id = $1 AND a.kind = 'tool' AND a.used IS NULL AND a.state IN \
-             ('pending', 'approved_once', 'approved_always', 'denied') ORDER BY a.id"
+             AND a.run_id = $1 AND a.kind = 'tool' ORDER BY a.id"
         );
-        let rows = self.read("read what a run is held by", sql, binds![run]).await?;
+        let rows = self.read("read what a run asked", sql, binds![run]).await?;
         rows.iter().map(Approval::of).collect()
     }
 }

@@ -61,6 +61,12 @@ impl Control {
         let live = self.live(asker, session).await?;
         while self.cancel(asker, session, "the session was archived").await?.is_some() {}
         self.0.store.archive_session(asker, session).await?;
+        let mut writing = live.writing.lock().await;
+        let withdrawn = self.0.store.withdraw_approvals(Asker::System, session).await?;
+        live.note(&mut writing, withdrawn);
+        drop(writing);
+        self.0.approvals.tell();
+        self.refresh_rights(&live).await?;
         self.doubt_tokens();
         self.unhouse(&live, None, "removed", Some("the session was archived"))
             .await;

@@ -47,7 +47,7 @@ impl Control {
     pub(super) async fn speak(
         &self,
         live: &Arc<Live>,
-        active: &Active,
+        active: &Arc<Active>,
         speaking: &Speaking,
         request: TurnRequest,
     ) -> Result<TurnReply, Refusal> {
@@ -56,9 +56,10 @@ impl Control {
             let code = RefusalCode::BudgetExhausted;
             return Err(self.refuse(live, active, code, "step_limit", words).await);
         }
+        self.await_people(live, active, speaking).await?;
         let claim = match self.claim_turn(live, active, speaking, &request).await? {
             Asked::Claimed(claim) => claim,
-            Asked::Done(reply) => return Ok(reply),
+            Asked::Done(reply) => return self.hold(live, active, speaking, reply).await,
         };
         let mut charges = Vec::new();
         let spoken = self
@@ -69,7 +70,7 @@ impl Control {
             Err(silence) => self.give_up(live, active, &claim, silence, charges).await,
         };
         self.0.freed.notify_waiters();
-        answer
+        self.hold(live, active, speaking, answer?).await
     }
 
     /// Asks the model, and those that stand in for it.
@@ -218,7 +219,8 @@ impl Control {
             calls: calls.collect(),
         };
         let end = end_of(active, request, &answer);
-        let started = answer.calls.iter().filter(|_| end.is_none());
+        let begins = |tool: &str| end.is_none() && self.asks_about(live, active, tool).is_none();
+        let started = answer.calls.iter().filter(|call| begins(&call.name));
         let events = started.map(|call| Event::ToolStarted {
             call: call.id.clone(),
             name: call.name.clone(),
@@ -263,6 +265,7 @@ impl Control {
         }
         active.done.fetch_max(request.turn, Ordering::SeqCst);
         *lock(&active.calls) = crate::live::calls(&answer);
+        lock(&active.denied).clear();
         if finished.goes_on {
             answer.stop = StopReason::Pause;
         } else if ends {

@@ -73,7 +73,7 @@ impl Inner {
             }
             Outcome::Ask => (
                 Code::NeedsApproval,
-                "ask a person to approve it: what you tried is shown to them".to_owned(),
+                "a person is asked; go on with something else, and connect again when they have approved it".to_owned(),
             ),
             Outcome::Deny => (
                 Code::OutOfScope,
