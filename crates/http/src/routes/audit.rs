@@ -294,8 +294,12 @@ impl Lines {
             if !page.records.is_empty() {
                 let mut lines = Vec::new();
                 for record in page.records {
-                    serde_json::to_writer(&mut lines, &AuditRecord::from(record))
-                        .map_err(|error| ControlError::internal("write an audit entry as JSON", error))?;
+                    serde_json::to_writer(&mut lines, &AuditRecord::from(record)).map_err(|error| {
+                        ControlError::Internal {
+                            attempt: "write an audit entry as JSON",
+                            source: error.into(),
+                        }
+                    })?;
                     lines.push(b'\n');
                 }
                 return Ok(Some(lines.into()));
