@@ -19,8 +19,9 @@ WORKSPACE = os.getcwd()
 REPORT = os.path.join(WORKSPACE, "report")
 TOLD = json.load(open(os.path.join(WORKSPACE, "told.json")))
 MARK = TOLD["mark"].encode()
-# The disk is small, and what is found twice is found.
-KEPT_AT_MOST = 24 << 20
+# The disk is small, and what is found twice is found; there is always room for what looks like a secret.
+KEPT_AT_MOST = 10 << 20
+FOUND_AT_MOST = 16 << 20
 kept = 0
 keeping = threading.Lock()
 waiting = []
@@ -60,12 +61,16 @@ def keep(name, data):
     if isinstance(data, str):
         data = data.encode(errors="surrogateescape")
     with keeping:
-        if kept + len(data) > KEPT_AT_MOST:
+        if kept + len(data) > (FOUND_AT_MOST if name.startswith("found") else KEPT_AT_MOST):
             return
         kept += len(data)
-        os.makedirs(REPORT, exist_ok=True)
-        with open(os.path.join(REPORT, re.sub(r"[^0-9A-Za-z_.-]", "_", name)[:100]), "ab") as file:
-            file.write(data + b"\n")
+        try:
+            os.makedirs(REPORT, exist_ok=True)
+            with open(os.path.join(REPORT, re.sub(r"[^0-9A-Za-z_.-]", "_", name)[:100]), "ab") as file:
+                file.write(data + b"\n")
+        except OSError:
+            # Another attempt has just used up the disk, or every descriptor.
+            pass
 
 
 def views(data):

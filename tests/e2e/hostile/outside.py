@@ -91,7 +91,8 @@ def echoes():
             if place["kind"] == "placeholder":
                 headers += "authorization: Bearer credential-brokered\r\n"
             if place["kind"] == "git":
-                path = f"/acme/app.git/info/refs?service=git-upload-pack&how={how}"
+                # The rule lets git's own requests pass and no others.
+                path, headers = "/acme/app.git/info/refs?service=git-upload-pack", f"x-how: {how}\r\n"
             if place["kind"] == "aws":
                 headers += signed(host)
             later(f"echo {host} {how}", get, host, path, headers, "POST" if body else "GET", body)

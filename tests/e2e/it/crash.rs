@@ -62,15 +62,7 @@ impl Victim {
                 .into_iter()
                 .flat_map(processes::children)
                 .for_each(processes::kill),
-            Self::Sandbox => {
-                let listed = belljar.run(&["sandbox", "list", "--json"]);
-                let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
-                for sandbox in listed.as_array().into_iter().flatten() {
-                    if let Some(id) = sandbox["id"].as_str() {
-                        belljar.run(&["sandbox", "rm", id]);
-                    }
-                }
-            }
+            Self::Sandbox => belljar.remove_sandboxes(),
             Self::Host => belljar.replace_host(),
             Self::Serve => belljar.replace_serve(),
             Self::Everything => belljar.replace_everything(),

@@ -315,11 +315,10 @@ fn a_hostile_program_finds_no_planted_secret() {
     }
     let own = planted.own_places(&belljar);
     let own: Vec<&Path> = own.iter().map(PathBuf::as_path).collect();
-    assert_eq!(
-        forbidden.found_below(belljar.folder(), &own),
-        [""; 0],
-        "in the installation's folder"
-    );
+    let mut found = forbidden.found_below(belljar.folder(), &own);
+    // What somebody said is kept.
+    found.retain(|found| !(found.contains("/store.db") && found.contains(planted::NEIGHBOUR)));
+    assert_eq!(found, [""; 0], "in the installation's folder");
 
     // The search finds, the scripts found, and the attempts were made.
     for (place, bytes) in [

@@ -201,6 +201,11 @@ impl Installation {
         leftovers::first_processes(self.folder.path())
     }
 
+    /// Removes every sandbox, as an operator would; their sessions stay.
+    pub(crate) fn remove_sandboxes(&self) {
+        leftovers::remove_sandboxes(|arguments| self.command(arguments));
+    }
+
     /// A command of a person who may do everything here.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(belljar());
@@ -292,17 +297,8 @@ impl Installation {
 impl Drop for Installation {
     fn drop(&mut self) {
         // One that never got as far has none.
-        let has_begun = self.data().join("control/admin-token").exists();
-        if let Some(Ok(listed)) = has_begun.then(|| self.command(&["sandbox", "list", "--json"]).output()) {
-            for sandbox in serde_json::from_slice::<serde_json::Value>(&listed.stdout)
-                .iter()
-                .filter_map(|list| list.as_array())
-                .flatten()
-            {
-                if let Some(id) = sandbox["id"].as_str() {
-                    let _ = self.command(&["sandbox", "rm", id]).output();
-                }
-            }
+        if self.data().join("control/admin-token").exists() {
+            self.remove_sandboxes();
         }
         if std::thread::panicking() {
             eprintln!("serve said:\n{}\nhost said:\n{}", self.log("serve"), self.log("host"));

@@ -75,14 +75,14 @@ fn clear(folder: &Path) {
         processes::running(&[&name]).is_empty().then_some(())
     });
     if fs::exists(folder.join("run/sandboxes")).unwrap_or_default() {
-        remove_sandboxes(folder);
+        adopt_and_remove(folder);
     }
     first_processes(folder).into_iter().for_each(processes::kill);
     drop(held);
 }
 
 /// Starts both processes once more: the host agent adopts the sandboxes, and the control plane has them removed.
-fn remove_sandboxes(folder: &Path) {
+fn adopt_and_remove(folder: &Path) {
     let start = |role: &str| {
         let mut command = Command::new(belljar());
         command.arg(role).arg("--config").arg(folder.join("belljar.toml"));
@@ -93,35 +93,43 @@ fn remove_sandboxes(folder: &Path) {
             .spawn()
             .expect("start belljar")
     };
-    let ask = |arguments: &[&str]| {
-        let configuration = fs::read_to_string(folder.join("belljar.toml")).unwrap_or_default();
-        let address = configuration
-            .lines()
-            .find_map(|line| line.strip_prefix("listen = \"")?.strip_suffix('"').map(str::to_owned));
+    let configuration = fs::read_to_string(folder.join("belljar.toml")).unwrap_or_default();
+    let address = configuration
+        .lines()
+        .find_map(|line| line.strip_prefix("listen = \"")?.strip_suffix('"'));
+    let url = format!("http://{}", address.unwrap_or_default());
+    let command = |arguments: &[&str]| {
         let token = fs::read_to_string(folder.join("data/control/admin-token")).unwrap_or_default();
         let mut command = Command::new(belljar());
         command.args(arguments).stdin(Stdio::null());
-        command.env("BELLJAR_URL", format!("http://{}", address.unwrap_or_default()));
-        command.env("BELLJAR_TOKEN", token.trim());
-        command.output().expect("run belljar")
+        command.env("BELLJAR_URL", &url).env("BELLJAR_TOKEN", token.trim());
+        command
     };
     let mut both = [start("host"), start("serve")];
-    let listed = eventually("a list of sandboxes, or the end of who could tell it", || {
-        let listed = ask(&["sandbox", "list", "--json"]);
-        let over = both
-            .iter_mut()
-            .any(|child| child.try_wait().is_ok_and(|end| end.is_some()));
-        (listed.status.success() || over).then_some(listed.stdout)
+    eventually("an answer, or the end of who could give one", || {
+        let answered = command(&["sandbox", "list"])
+            .output()
+            .expect("run belljar")
+            .status
+            .success();
+        let mut ended = both.iter_mut().map(std::process::Child::try_wait);
+        (answered || ended.any(|end| end.is_ok_and(|end| end.is_some()))).then_some(())
     });
-    let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap_or_default();
-    for sandbox in listed.as_array().into_iter().flatten() {
-        if let Some(id) = sandbox["id"].as_str() {
-            ask(&["sandbox", "rm", id]);
-        }
-    }
+    remove_sandboxes(command);
     for mut child in both {
         let _ = child.kill();
         let _ = child.wait();
+    }
+}
+
+/// Removes the sandboxes of whoever is asked by `command`. Frozen ones too, which no signal ends.
+pub(crate) fn remove_sandboxes(command: impl Fn(&[&str]) -> Command) {
+    let listed = command(&["sandbox", "list", "--json"]).output().expect("run belljar");
+    for line in String::from_utf8_lossy(&listed.stdout).lines() {
+        let sandbox: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        if let Some(id) = sandbox["id"].as_str() {
+            let _ = command(&["sandbox", "rm", id]).output();
+        }
     }
 }
 

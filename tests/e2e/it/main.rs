@@ -9,6 +9,7 @@ mod installation;
 mod jail;
 mod jobs;
 mod leftovers;
+mod live;
 mod processes;
 mod program;
 mod services;

@@ -28,10 +28,7 @@ pub(super) fn bound(arrived: &Arrived) -> Response<AnswerBody> {
     let text = arrived.text();
     match segments.as_slice() {
         ["echo", how, ..] => echo(how, &text),
-        ["acme", ..] => {
-            let how = arrived.target.rsplit_once("how=").map_or("raw", |(_, how)| how);
-            echo(how, &text)
-        }
+        ["acme", ..] => echo(arrived.header("x-how"), &text),
         ["status", status, ..] => {
             let status = status.parse().ok().filter(|status| (200..600).contains(status));
             answered(status.unwrap_or(500), &[("retry-after", "0")], json(&text))

@@ -132,6 +132,9 @@ tool_time = "20m"
 time = "1h"
 "#;
 
+/// What the neighbour's secret is called.
+pub(super) const NEIGHBOUR: &str = "what another session keeps";
+
 pub(super) struct Planted {
     /// In the encrypted store, by name.
     stored: Vec<(&'static str, String)>,
@@ -250,23 +253,20 @@ impl Planted {
         names.map(|name| belljar.path(name)).into()
     }
 
-    /// Where the installation keeps them itself: nobody looks there.
+    /// Where the installation keeps them itself, and the disks of both sessions: nobody looks there.
     pub(super) fn own_places(&self, belljar: &Installation) -> Vec<PathBuf> {
         let names = [
             "host-secret",
             "file-secret",
             "secrets.key",
             "theirs.txt",
-            "allowed.txt",
-            "told.json",
             "data/control/admin-token",
             "data/control/secrets",
             "data/control/egress",
             "data/images",
-            "data/sessions",
+            "data/pool",
+            "data/pool.btrfs",
             "data/disks",
-            "data/control/store.db",
-            "data/control/store.db-wal",
             "run",
         ];
         names.map(|name| belljar.path(name)).into()
@@ -284,7 +284,7 @@ impl Planted {
             ("the file", &self.file),
             ("the machine's file", &self.host),
             ("the machine's socket", &self.told),
-            ("the other session's file", &self.neighbour),
+            (NEIGHBOUR, &self.neighbour),
             ("the issued token", &*ISSUED),
             ("the model's key", &model.key().to_owned()),
         ] {
@@ -301,13 +301,7 @@ impl Planted {
             .flatten()
         {
             let text = fs::read_to_string(entry.path()).unwrap_or_default();
-            let private = text.split("-----BEGIN ").filter(|block| block.contains("PRIVATE KEY"));
-            for line in private
-                .flat_map(str::lines)
-                .filter(|line| line.len() == 64 && !line.contains('-'))
-            {
-                secrets.push(("the authority's key".to_owned(), line.as_bytes().to_vec()));
-            }
+            secrets.extend(private_number(&text).map(|number| ("the authority's key".to_owned(), number)));
         }
         let tokens: Vec<String> = belljar.first_processes().into_iter().flat_map(session_tokens).collect();
         assert!(!tokens.is_empty(), "no session's token is in the memory of a runtime");
@@ -403,6 +397,18 @@ request = "GET /echo/raw"
 answer = "text"
 "#
     )
+}
+
+/// The private number of a key on a curve of 256 bits, in PEM form; the rest of the file is public (RFC 5915, RFC 5958).
+fn private_number(pem: &str) -> Option<Vec<u8>> {
+    use base64::Engine;
+    let (_, body) = pem.split_once("PRIVATE KEY-----")?;
+    let (body, _) = body.split_once("-----END")?;
+    let body: String = body.split_whitespace().collect();
+    let bytes = base64::engine::general_purpose::STANDARD.decode(body).ok()?;
+    let before = [2, 1, 1, 4, 32];
+    let at = bytes.windows(before.len()).position(|window| window == before)? + before.len();
+    bytes.get(at..at + 32).map(<[u8]>::to_vec)
 }
 
 /// The tokens that a runtime's memory holds; only root of the machine reads it.
