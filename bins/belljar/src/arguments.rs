@@ -35,6 +35,9 @@ pub(crate) enum Command {
     Serve,
     /// Run the host agent, which makes sandboxes. Needs root, holds no key.
     Host,
+    /// Parse what models and scripts wrote, for the control plane that starts this; nothing else is possible here.
+    #[command(hide = true)]
+    Worker,
     /// Try the agent in this process: no server, no sandbox, history in memory, tools in the current folder.
     Dev(DevArguments),
     /// Check the configuration; every mistake is reported.

@@ -4,7 +4,7 @@
 //! * `config`: one file, checked whole
 //! * `sources`: where secrets come from
 //! * `wiring`: settings as the parts want them
-//! * `serve`, `host`, `up`: the processes
+//! * `serve`, `host`, `up`, `worker`: the processes
 //! * `dev`: the loop alone, in this process
 //! * `local`: what is done on this machine, without the API
 //! * `owner`: who does what root must not do itself
@@ -22,6 +22,7 @@ mod serve;
 mod sources;
 mod up;
 mod wiring;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -48,6 +49,10 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         // Before any thread is there, and before anything is read.
         process::clear_environment()?;
     }
+    if let Command::Worker = &arguments.command {
+        // It reads no configuration: it may open nothing.
+        return worker::worker();
+    }
     if let Command::Check { example: true } = &arguments.command {
         return Ok(local::example());
     }
@@ -73,6 +78,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         Command::Secret(command) => local::secret(&loaded, command, arguments.json),
         Command::Service(command) => local::service(&loaded, command, arguments.json),
         Command::Skill(command) => local::skill(command, arguments.json),
-        Command::Client(_) => Ok(End::Done),
+        Command::Client(_) | Command::Worker => Ok(End::Done),
     }
 }

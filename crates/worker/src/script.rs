@@ -26,7 +26,7 @@ pub struct ScriptLimits {
     pub time: Duration,
     /// Memory that its values take, in bytes.
     pub memory_bytes: u64,
-    /// Work, in units of about ten thousand steps of the engine; a second is some thousand of them.
+    /// Work, in units of about ten thousand steps of the engine; a second is a thousand of them or more.
     pub fuel: u64,
     /// Its result as JSON, in bytes.
     pub output_bytes: u64,

@@ -11,6 +11,7 @@ mod page;
 mod program;
 mod secrets;
 mod serves;
+mod worker;
 
 // The API with a model and sandboxes that are played, as in its own tests.
 #[path = "../../../../crates/http/tests/it/world.rs"]
