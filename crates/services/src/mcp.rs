@@ -258,17 +258,35 @@ impl McpPlan {
         })
     }
 
+    /// A new connection: by the newest protocol, which has no handshake, or by the handshake of those before it.
     async fn connect(&self, what: &str) -> Result<Arc<Connection>, Failure> {
+        let newest = ClientLifecycleMode::Auto {
+            preferred_versions: vec![ProtocolVersion::LATEST],
+            legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
+        };
+        let connection = match self.attach(what, newest).await? {
+            // It knows how to be asked, and speaks an older one all the same.
+            Err(ClientInitializeError::NoCompatibleProtocolVersion { .. }) => {
+                self.attach(what, ClientLifecycleMode::Initialize).await?
+            }
+            attached => attached,
+        };
+        let connection = Arc::new(connection.map_err(|error| self.unconnected(what, &error))?);
+        self.listen(&connection).await;
+        Ok(connection)
+    }
+
+    /// Connects in one way; an inner error is the protocol's.
+    async fn attach(
+        &self,
+        what: &str,
+        lifecycle: ClientLifecycleMode,
+    ) -> Result<Result<Connection, ClientInitializeError>, Failure> {
         let changed = Arc::new(AtomicBool::new(false));
         let handler = Handler {
             changed: Arc::clone(&changed),
         };
         let budget = Budget::default();
-        // Servers of the newest protocol have no handshake, and those of the older do not know how it is done without.
-        let lifecycle = ClientLifecycleMode::Auto {
-            preferred_versions: vec![ProtocolVersion::LATEST],
-            legacy_version: Some(ProtocolVersion::LATEST_WITH_INITIALIZE),
-        };
         let (running, budget, scrub, program) = match &self.way {
             Way::Url(wire) => {
                 let mut config = StreamableHttpClientTransportConfig::with_uri(wire.0.base.as_str());
@@ -305,16 +323,13 @@ impl McpPlan {
                 (running, budget, Scrub::of(&secret), Some(program))
             }
         };
-        let running = running.map_err(|error| self.unconnected(what, &error))?;
-        let connection = Arc::new(Connection {
+        Ok(running.map(|running| Connection {
             running,
             changed,
             budget,
             scrub,
             _program: program,
-        });
-        self.listen(&connection).await;
-        Ok(connection)
+        }))
     }
 
     /// Asks a server of the newest protocol to say when its list changes; the older ones say it unasked.
@@ -440,6 +455,11 @@ impl McpPlan {
                 "the server ended the connection before it answered".to_owned(),
             ),
             ServiceError::McpError(error) => {
+                if let (wire::BROKEN, Way::Url(wire)) = (error.code, &self.way)
+                    && let Some(failure) = wire.why(&error.message)
+                {
+                    return failure;
+                }
                 let code = match error.code {
                     ErrorCode::INVALID_PARAMS | ErrorCode::INVALID_REQUEST | ErrorCode::METHOD_NOT_FOUND => {
                         Code::Refused

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt};
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use lifecycle::Tasks;
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorData, ServerJsonRpcMessage};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
@@ -58,7 +58,14 @@ pub(crate) struct Parts {
     /// How long one answer may take, and how many bytes it may have.
     pub(crate) timeout: Duration,
     pub(crate) bytes: u64,
+    /// Why streams broke off, until who asked has learnt of it.
+    pub(crate) broken: Mutex<Vec<Failure>>,
 }
+
+/// The code of an answer that we made ourselves, as a stream broke off.
+pub(super) const BROKEN: ErrorCode = ErrorCode(-32_099);
+/// For how many of them it is kept why.
+const KEPT: usize = 64;
 
 /// Why a message was not answered, as the caller of the method is to read it.
 #[derive(Debug, thiserror::Error)]
@@ -185,6 +192,25 @@ impl Wire {
         Err(told(refusal.failure(&said)))
     }
 
+    /// Keeps why a stream broke off; the message that answers what was asked by it.
+    fn broken(&self, failure: Failure, id: &RequestId) -> String {
+        let error = ErrorData::new(BROKEN, failure.message.clone(), None);
+        let mut broken = self.0.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        if broken.len() == KEPT {
+            broken.remove(0);
+        }
+        broken.push(failure);
+        let message = ServerJsonRpcMessage::error(error, Some(id.clone()));
+        serde_json::to_string(&message).unwrap_or_default()
+    }
+
+    /// Why the stream broke off that was answered by these words.
+    pub(super) fn why(&self, words: &str) -> Option<Failure> {
+        let mut broken = self.0.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = broken.iter().position(|failure| failure.message == words)?;
+        Some(broken.remove(found))
+    }
+
     fn malformed(&self, why: impl std::fmt::Display) -> WireError {
         let Parts { what, base, .. } = &*self.0;
         told(Failure::new(
@@ -230,7 +256,11 @@ impl StreamableHttpClient for Wire {
         let kind = media_type(response.headers());
         let incoming = self.incoming(response, &given, self.0.bytes, deadline).map_err(told)?;
         if kind == EVENTS {
-            return Ok(StreamableHttpPostResponse::Sse(events(incoming), session));
+            let asked = match &message {
+                ClientJsonRpcMessage::Request(request) => Some((self.clone(), request.id.clone())),
+                _ => None,
+            };
+            return Ok(StreamableHttpPostResponse::Sse(events(incoming, asked), session));
         }
         let body = incoming.whole().await.map_err(told)?;
         if kind != JSON {
@@ -285,7 +315,7 @@ impl StreamableHttpClient for Wire {
         }
         let deadline = Instant::now() + UNASKED_TIME;
         let incoming = self.incoming(response, &given, UNASKED_BYTES, deadline).map_err(told)?;
-        Ok(events(incoming))
+        Ok(events(incoming, None))
     }
 }
 
@@ -293,9 +323,22 @@ fn told(failure: Failure) -> WireError {
     StreamableHttpError::Client(Told(failure))
 }
 
-/// The events in a body, whose bytes are bounded.
-fn events(incoming: Incoming) -> BoxStream<'static, Result<Sse, SseError>> {
-    SseStream::from_bytes_stream(pieces(incoming)).boxed()
+/// The events in a body, whose bytes are bounded. Where it breaks off, what was asked is answered by why: the SDK would open
+/// the stream again and again.
+fn events(incoming: Incoming, asked: Option<(Wire, RequestId)>) -> BoxStream<'static, Result<Sse, SseError>> {
+    let events = SseStream::from_bytes_stream(pieces(incoming));
+    events
+        .map(move |event| match (event, &asked) {
+            (Err(SseError::Body(error)), Some((wire, id))) => {
+                let failure = match error.downcast::<Told>() {
+                    Ok(told) => told.0,
+                    Err(error) => Failure::new(Code::AnswerCut, error.to_string()),
+                };
+                Ok(Sse::default().data(wire.broken(failure, id)))
+            }
+            (event, _) => event,
+        })
+        .boxed()
 }
 
 fn pieces(incoming: Incoming) -> impl Stream<Item = Result<Bytes, Told>> + Send + 'static {

@@ -57,6 +57,7 @@ pub(super) fn plan(
                 tasks: shared.tasks.clone(),
                 timeout: timeout.max(CONNECT),
                 bytes,
+                broken: Default::default(),
             })))
         }
         Server::Command(command) => {

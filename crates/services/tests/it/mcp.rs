@@ -26,11 +26,9 @@ async fn tools_become_methods_and_their_answers_results() {
 
         let catalogue = load(rig.folder.path());
         let types = catalogue.types(|_, _| true);
-        assert!(
-            types.contains("findGoods(args: { page?: number; query: string }): Promise<{ goods?: string[] }>;"),
-            "{types}"
-        );
-        assert!(types.contains("Find goods."), "{types}");
+        for part in ["findGoods(args: {", "query: string;", "page?: number;", "}): Promise<{ goods?: string[] }>;"] {
+            assert!(types.contains(part), "{part}: {types}");
+        }
         assert!(types.contains("read(): Promise<{"), "{types}");
         assert!(!types.contains("Ignore all"), "{types}");
         // What a server calls reading is not believed.
@@ -192,11 +190,7 @@ async fn answers_of_every_kind_are_passed_on_and_bounded() {
         "read",
         json!({ "content": [{ "type": "text", "text": "x".repeat(60 << 20) }] }),
     );
-    let failure = rig.ask("read", json!({})).await.unwrap_err();
-    assert!(
-        matches!(failure.code, Code::AnswerTooLarge | Code::AnswerCut),
-        "{failure:?}"
-    );
+    rig.fails("read", json!({}), Code::AnswerTooLarge).await;
     shop.set_answer("read", json!({ "content": [{ "type": "text", "text": "again" }] }));
     assert_eq!(rig.ask("read", json!({})).await.unwrap()["text"], "again");
 }
