@@ -76,13 +76,14 @@ impl Visit {
         let _end = tasks.stop().drop_guard();
         let began = Instant::now();
         let mut sender = self.open(&tasks).await?;
-        ask(&mut sender, &self.name, &self.path).await?;
+        let host = format!("{}:{}", self.name, self.port);
+        ask(&mut sender, &host, &self.path).await?;
         let mut first = Sample::default();
         first.add(began.elapsed());
         let mut requests = Sample::default();
         for number in 0..self.requests + WARM_UPS {
             let began = Instant::now();
-            ask(&mut sender, &self.name, &self.path).await?;
+            ask(&mut sender, &host, &self.path).await?;
             if number >= WARM_UPS {
                 requests.add(began.elapsed());
             }
@@ -91,7 +92,7 @@ impl Visit {
         if self.bytes > 0 {
             let mut sender = self.open(&tasks).await?;
             let began = Instant::now();
-            let length = ask(&mut sender, &self.name, &format!("/big/{}", self.bytes)).await?;
+            let length = ask(&mut sender, &host, &format!("/big/{}", self.bytes)).await?;
             seconds = began.elapsed().as_secs_f64();
             if length != self.bytes {
                 bail!("{length} of {} bytes came", self.bytes);
@@ -149,9 +150,9 @@ async fn tunnel(proxy: SocketAddr, target: SocketAddr) -> anyhow::Result<TcpStre
 }
 
 /// Asks, and reads the answer to its end; gives its length.
-async fn ask(sender: &mut SendRequest<Empty<Bytes>>, name: &str, path: &str) -> anyhow::Result<usize> {
+async fn ask(sender: &mut SendRequest<Empty<Bytes>>, host: &str, path: &str) -> anyhow::Result<usize> {
     sender.ready().await?;
-    let request = Request::get(path).header("host", name).body(Empty::new())?;
+    let request = Request::get(path).header("host", host).body(Empty::new())?;
     let response = sender.send_request(request).await?;
     let status = response.status();
     let mut body = response.into_body();
