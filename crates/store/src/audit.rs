@@ -232,34 +232,57 @@ impl AuditRecord {
     }
 }
 
-/// Adds entries in the transaction of what they tell; once in a job.
+/// The end of the log, as far as a job has come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Audited {
+    pub(crate) number: i64,
+    at: Timestamp,
+    hash: Hash,
+}
+
+impl Audited {
+    /// With what the job has added, which is not in the file yet.
+    fn read(work: &mut Work) -> Result<Self, StoreError> {
+        if let Some(last) = work.audited {
+            return Ok(last);
+        }
+        let sql = "SELECT number, at, hash FROM audit ORDER BY number DESC LIMIT 1";
+        Ok(match work.one(sql, Vec::new())? {
+            None => Self {
+                number: 0,
+                at: work.now,
+                hash: Hash::default(),
+            },
+            Some(row) => Self {
+                number: row.integer("number")?,
+                at: row.time("at")?,
+                hash: row.hash("hash")?,
+            },
+        })
+    }
+}
+
+/// Adds entries in the transaction of what they tell.
 pub(crate) fn append(work: &mut Work, asker: Asker, entries: impl AsRef<[AuditEntry]>) -> Result<(), StoreError> {
-    let last = work.one(
-        "SELECT number, at, hash FROM audit ORDER BY number DESC LIMIT 1",
-        Vec::new(),
-    )?;
-    let (mut number, last_at, mut hash) = match last {
-        None => (0, work.now, Hash::default()),
-        Some(row) => (row.integer("number")?, row.time("at")?, row.hash("hash")?),
-    };
+    let mut last = Audited::read(work)?;
     // A clock that is set back does not bring the log out of its order: moments are looked for in it.
-    let at = work.now.max(last_at);
+    last.at = last.at.max(work.now);
     for entry in entries.as_ref() {
-        number += 1;
+        last.number += 1;
         let mut entry = entry.clone();
         entry.facts.complete(work, asker)?;
         let mut record = AuditRecord {
-            number,
-            at,
+            number: last.number,
+            at: last.at,
             actor: asker.word(),
             entry,
-            hash,
+            hash: last.hash,
         };
-        hash = record.link(hash);
-        record.hash = hash;
+        last.hash = record.link(last.hash);
+        record.hash = last.hash;
         insert(work, record)?;
     }
-    work.audited = work.audited.max(number);
+    work.audited = Some(last);
     Ok(())
 }
 

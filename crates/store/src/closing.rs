@@ -1,13 +1,14 @@
 //! What an ending run leaves is made whole: what the model had said, calls without a result, prompts that waited.
 
-use domain::{Author, Block, Epoch, Event, Message, Role, RunId, RunState, ToolCallId, ToolResult};
+use domain::{Author, Block, Epoch, Event, Message, Money, Role, RunId, RunState, ToolCallId, ToolResult};
+use serde_json::json;
 
 use crate::batch::{binds, statement};
 use crate::head::{Head, composed};
 use crate::runs::{self, RUN};
 use crate::stored;
 use crate::writer::Work;
-use crate::{Asker, Dialect, End, Ended, Run, StoreError, approvals};
+use crate::{Asker, AuditEntry, Dialect, End, Ended, Run, StoreError, approvals, audit};
 
 /// What a call is answered that was cut off.
 const CUT_OFF: &str = "This call was interrupted before its result arrived. It may have taken effect, in whole or in part: \
@@ -93,6 +94,7 @@ pub(crate) fn close(
             code: end.code.clone(),
         },
     )?;
+    audit_end(work, head, run, end)?;
     let prompts = take_waiting(work, head, Some(run.id))?;
     // A prompt that was stopped before its run began, while another is at work, is withdrawn: it would part that one's calls from their results.
     let withdrawn = !begun && end.state != RunState::Interrupted && head.open_runs > 1;
@@ -109,6 +111,19 @@ pub(crate) fn close(
     let next = RunId::new();
     runs::insert(work, head, next, run.delivery, &run.trigger, &run.settings)?;
     Ok(Some(next))
+}
+
+/// Writes down how a run ended, what caused it, how long it took and what it cost.
+fn audit_end(work: &mut Work, head: &Head, run: &Run, end: &End) -> Result<(), StoreError> {
+    let row = work.one("SELECT spent FROM runs WHERE id = $1", binds![run.id])?;
+    let spent = row.map_or(Ok(0), |row| row.integer("spent"))?;
+    let detail = json!({ "trigger": run.trigger, "state": end.state.as_str(), "code": end.code });
+    let mut entry = AuditEntry::new("run.ended", format!("run:{}", run.id), detail).of(head.session, Some(run.id));
+    entry.facts.user = Some(head.owner);
+    entry.facts.cost = Some(Money(spent).plus(head.paid()));
+    let took = run.started.map(|started| work.now.0.saturating_sub(started.0));
+    entry.facts.micros = took.and_then(|took| u64::try_from(took.saturating_mul(1_000)).ok());
+    audit::append(work, Asker::System, [entry])
 }
 
 /// The open message, as far as it came, becomes an interrupted one.

@@ -206,6 +206,11 @@ impl Head {
         self.reserved = self.reserved.plus(reserved);
     }
 
+    /// What the job charges.
+    pub(crate) const fn paid(&self) -> Money {
+        self.spent
+    }
+
     /// Writes the head itself, and gives what watchers see.
     pub(crate) fn finish(self, work: &mut Work) -> Result<Vec<NumberedEvent>, StoreError> {
         let calls = if self.open_calls.is_empty() {

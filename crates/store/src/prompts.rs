@@ -4,13 +4,13 @@ use domain::{
     Author, Block, Delivery, Door, Event, ExternalKey, Message, NumberedEvent, Role, RunId, RunState, SessionId,
     Trigger, UserId,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::batch::{binds, statement};
 use crate::head::{HEAD, Head, not_found};
 use crate::stored;
 use crate::writer::Work;
-use crate::{Asker, End, Store, StoreError, chain, closing, narrowings, runs};
+use crate::{Asker, AuditEntry, End, Store, StoreError, audit, chain, closing, narrowings, runs};
 
 /// The session that a prompt is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -212,6 +212,10 @@ fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, Sto
         }
     };
     let session = head.session;
+    let detail = json!({ "trigger": prompt.trigger, "joined": joined.as_str() });
+    let mut entry = AuditEntry::about("prompt.accepted", session, detail).of(session, Some(run));
+    entry.facts.user = Some(author);
+    audit::append(work, asker, [entry])?;
     if let Some((key, digest)) = request {
         work.batch.add(
             "INSERT INTO requests (asker, name, digest, session_id, run_id, joined, at) VALUES ($1, $2, $3, $4, $5, $6, $7)",

@@ -13,6 +13,7 @@ use domain::{EventNumber, SessionId, Timestamp};
 use lifecycle::Stop;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::audit::Audited;
 use crate::batch::{Batch, Bind};
 use crate::connection::Connection;
 use crate::error::{database, database_shared};
@@ -34,8 +35,8 @@ pub(crate) struct Work {
     pub(crate) batch: Batch,
     /// Sessions that got events, and the number of the newest.
     pub(crate) told: Vec<(SessionId, EventNumber)>,
-    /// The newest entry of the audit log, where some were added.
-    pub(crate) audited: i64,
+    /// The newest entry of the audit log, where the job added some.
+    pub(crate) audited: Option<Audited>,
     /// When the job began.
     pub(crate) now: Timestamp,
     /// The most that a session may store.
@@ -156,7 +157,7 @@ impl Writer {
                 connection,
                 batch: Batch::default(),
                 told: Vec::new(),
-                audited: 0,
+                audited: None,
                 now: clock.now(),
                 session_bytes: session_bytes.map(|most| i64::try_from(most).unwrap_or(i64::MAX)),
                 attempt: "write",
@@ -234,7 +235,9 @@ impl Writer {
             }
             batches.push(batch);
             written.told.append(&mut self.work.told);
-            written.audited = written.audited.max(self.work.audited);
+            written.audited = written
+                .audited
+                .max(self.work.audited.take().map_or(0, |last| last.number));
             written.answers.push(answer);
         }
         group.extend(jobs);
@@ -266,7 +269,7 @@ impl Writer {
     fn decide(&mut self, job: Job) -> Option<Answer> {
         self.work.batch = Batch::default();
         self.work.told.clear();
-        self.work.audited = 0;
+        self.work.audited = None;
         self.work.now = self.clock.now();
         catch_unwind(AssertUnwindSafe(|| job(&mut self.work))).unwrap_or(None)
     }

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use domain::{Money, RunId, SessionId, Timestamp};
 use serde_json::json;
-use store::{Asker, AuditBreak, AuditEntry, AuditFacts, AuditFilter, AuditFrom, Hash, StoreError, verify_audit_of};
+use store::{
+    Asker, AuditBreak, AuditEntry, AuditFacts, AuditFilter, AuditFrom, End, Hash, StoreError, verify_audit_of,
+};
 
-use crate::parts::{Place, SYSTEM, soon, user};
+use crate::parts::{Place, SYSTEM, begin, soon, user};
 
 fn entry(number: i64) -> AuditEntry {
     let detail = json!({ "number": number, "a": 1 });
@@ -198,10 +200,9 @@ async fn an_entry_says_whose_it_is_and_is_found_by_each_of_its_facts() {
         (
             AuditFilter {
                 session: Some(session),
-                action: text("*.*ed"),
                 ..filter()
             },
-            vec![called, asked],
+            vec![called - 1, called, asked],
         ),
         (
             AuditFilter {
@@ -215,7 +216,7 @@ async fn an_entry_says_whose_it_is_and_is_found_by_each_of_its_facts() {
                 run: Some(run),
                 ..filter()
             },
-            vec![called],
+            vec![called - 1, called],
         ),
         (
             AuditFilter {
@@ -329,6 +330,54 @@ async fn an_entry_says_whose_it_is_and_is_found_by_each_of_its_facts() {
         .await
         .unwrap_err();
     assert!(refused.to_string().contains("`egress.denied`"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_prompt_and_the_end_of_its_run_say_who_asked_and_what_it_cost() {
+    let place = Place::new().await;
+    let (session, taken) = place.running().await;
+    let run = taken.run.id;
+    place.pass(Duration::from_secs(3));
+    place.turn(begin(run, taken.run.epoch, 1), &[], Some(End::done())).await;
+    let of_run = AuditFilter {
+        run: Some(run),
+        ..AuditFilter::default()
+    };
+    let page = place.store.audit_page(SYSTEM, of_run, AuditFrom::After(0), 10);
+    let records = page.await.unwrap().records;
+    let actions: Vec<_> = records.iter().map(|record| record.entry.action.as_str()).collect();
+    assert_eq!(actions, ["prompt.accepted", "run.ended"]);
+    for record in &records {
+        let facts = &record.entry.facts;
+        assert_eq!((facts.user, facts.session), (Some(place.user), Some(session)));
+        assert_eq!(record.entry.detail["trigger"], "api:tests");
+    }
+    let ended = &records[1].entry;
+    assert_eq!(
+        (ended.facts.cost, ended.facts.micros),
+        (Some(Money(700)), Some(3_000_000))
+    );
+    assert_eq!(ended.detail["state"], "done");
+
+    // One job may have several things to say.
+    let (_, taken) = place.running().await;
+    place
+        .store
+        .cancel_run(place.asker(), taken.run.id, "enough")
+        .await
+        .unwrap();
+    let page = place
+        .store
+        .audit_page(SYSTEM, AuditFilter::default(), AuditFrom::Newest, 2);
+    let actions: Vec<_> = page
+        .await
+        .unwrap()
+        .records
+        .into_iter()
+        .map(|record| record.entry.action)
+        .collect();
+    assert_eq!(actions, ["run.cancelled", "run.ended"]);
+    assert_eq!(place.store.verify_audit(SYSTEM, None).await.unwrap().broken, None);
 }
 
 #[tokio::test]
