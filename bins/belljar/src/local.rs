@@ -28,7 +28,7 @@ use crate::config::{self, ConfigError, Loaded, Settings};
 use crate::end::End;
 use crate::{host_agent, owner, process, serve, sources, wiring};
 
-pub(crate) use copies::{backup, restore};
+pub(crate) use copies::{backup, restore, verify_copy};
 pub(crate) use secret::secret;
 pub(crate) use service::service;
 

@@ -27,6 +27,7 @@ mod worker;
 use std::process::ExitCode;
 
 use clap::Parser;
+use cli::ClientCommand;
 
 use arguments::{Arguments, Command};
 use end::End;
@@ -55,6 +56,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
     }
     if let Command::Check { example: true } = &arguments.command {
         return Ok(local::example());
+    }
+    if let Command::Client(ClientCommand::Audit(audit)) = &arguments.command
+        && let Some(copy) = &audit.file
+    {
+        return local::verify_copy(copy, audit.noted.as_ref(), arguments.json);
     }
     let loaded = config::load(arguments.config.as_deref());
     if let Command::Client(command) = &arguments.command {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use control::{Callable, Control, Outside};
 use dial::{Dialer, SystemResolver};
 use host::HostClient;
@@ -58,7 +58,7 @@ pub(crate) fn serve(loaded: &Loaded) -> anyhow::Result<End> {
             settings.server.user
         );
     }
-    process::runtime()?.block_on(run(settings, environment))
+    process::runtime()?.block_on(run(loaded, environment))
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -73,7 +73,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn run(settings: &Settings, environment: Environment) -> anyhow::Result<End> {
+async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
+    let settings = &loaded.settings;
     // In this order they end: doors first, then what they asked for, then the way to the host and to what keeps secrets.
     let (doors, work, way) = (Tasks::new(), Tasks::new(), Tasks::new());
     let secrets = sources::open(settings, environment, &way)?;
@@ -88,15 +89,25 @@ async fn run(settings: &Settings, environment: Environment) -> anyhow::Result<En
     let own = folder(settings);
     fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
     let listener = listen(settings.server.listen)
-        .with_context(|| format!("cannot listen on {}: is Belljar up already?", settings.server.listen))?;
+        .with_context(|| {
+            format!(
+                "cannot listen on {} (where that is taken, `ss -ltnp 'sport = :{}'` says by whom; server.listen names another address)",
+                settings.server.listen,
+                settings.server.listen.port()
+            )
+        })?;
     let address = listener
         .local_addr()
         .context("cannot find the address that is listened on")?;
 
-    let store = Store::open(store::Config::new(store_file(settings))).await?;
+    let store = store::Config {
+        session_bytes: Some(settings.server.history),
+        ..store::Config::new(store_file(settings))
+    };
+    let store = Store::open(store).await?;
     let sandboxes = Arc::new(HostClient::new(host_agent::socket(settings), &way));
     let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
-    let outward = wiring::services(settings, &secrets, dialer.clone(), &work)?;
+    let outward = wiring::services(settings, &secrets, dialer.clone(), &work, loaded.file.as_deref())?;
     for problem in &outward.problems {
         tracing::warn!("{problem}");
     }
@@ -125,9 +136,15 @@ async fn run(settings: &Settings, environment: Environment) -> anyhow::Result<En
         doors.clone(),
     ));
     println!("ready: http://{address}");
-    process::told_to_end().await?;
-
-    tracing::info!("ending");
+    let broken = tokio::select! {
+        told = process::told_to_end() => told.map(|()| false)?,
+        () = store.ended() => true,
+    };
+    if broken {
+        tracing::error!("nothing can be written to the store any more: ending, so that it is begun anew");
+    } else {
+        tracing::info!("ending");
+    }
     let drained = doors.shut_down(settings.server.drain).await;
     let done = work.shut_down(settings.server.drain).await;
     if !(drained && done) {
@@ -140,6 +157,11 @@ async fn run(settings: &Settings, environment: Environment) -> anyhow::Result<En
     let closed = tokio::time::timeout(CLOSES, store.close()).await;
     closed.context("the store did not close in time; what was acknowledged is on the disk")?;
     serving.await.context("the HTTP server broke down")?;
+    if broken {
+        bail!(
+            "what writes the store broke down, and the log says why; what was acknowledged is on the disk: start again"
+        );
+    }
     Ok(End::Done)
 }
 

@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use domain::Delivery;
@@ -61,17 +62,16 @@ pub enum ClientCommand {
     /// Look after sandboxes.
     #[command(subcommand)]
     Sandbox(SandboxCommand),
-    /// Read the audit log, the newest first.
-    Audit {
-        /// At most this many entries.
-        #[arg(long, default_value_t = 50)]
-        limit: u32,
-    },
+    /// Read the audit log, the newest first. With --json and no limit: every entry that is wanted, the oldest first.
+    Audit(AuditArguments),
     /// Show what was spent.
     Usage {
         /// In this session only.
         #[arg(long)]
         session: Option<String>,
+        /// One line for each of what: a session's are summed up by model where it is left out, all by day.
+        #[arg(long, value_enum)]
+        by: Option<ByArgument>,
     },
     /// Ask who may do what.
     #[command(subcommand)]
@@ -139,6 +139,123 @@ pub struct ListArguments {
     /// The page after this one, as the last page said.
     #[arg(long)]
     pub after: Option<String>,
+}
+
+/// What sums are made by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ByArgument {
+    /// Each session.
+    Session,
+    /// Each user.
+    User,
+    /// Each day (UTC).
+    Day,
+    /// Each model.
+    Model,
+    /// Each trigger: a door, and the name under which a prompt came by it, such as api:nightly.
+    Trigger,
+}
+
+impl ByArgument {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Session => "session",
+            Self::User => "user",
+            Self::Day => "day",
+            Self::Model => "model",
+            Self::Trigger => "trigger",
+        }
+    }
+}
+
+/// Which entries of the audit log are shown.
+#[derive(Clone, Debug, Args)]
+pub struct AuditArguments {
+    /// Of this session: its id or name.
+    #[arg(long)]
+    pub session: Option<String>,
+    /// Of this user and their sessions: an id or a name.
+    #[arg(long)]
+    pub user: Option<String>,
+    /// With this action, such as egress.denied; * stands for anything.
+    #[arg(long, value_name = "GLOB")]
+    pub action: Option<String>,
+    /// Decided so.
+    #[arg(long, value_enum)]
+    pub decision: Option<DecisionArgument>,
+    /// Calls of this service.
+    #[arg(long)]
+    pub service: Option<String>,
+    /// What was to reach this host.
+    #[arg(long)]
+    pub host: Option<String>,
+    /// From this moment on: a date, a date and time, or how long ago (90s, 30m, 2h, 7d).
+    #[arg(long, value_name = "MOMENT")]
+    pub since: Option<String>,
+    /// Before this moment.
+    #[arg(long, value_name = "MOMENT")]
+    pub until: Option<String>,
+    /// At most this many: 50, or 10 before those that follow.
+    #[arg(long)]
+    pub limit: Option<u32>,
+    /// Wait for more.
+    #[arg(long, short, conflicts_with = "until")]
+    pub follow: bool,
+    /// Follow the chain of hashes from end to end, and say where it breaks.
+    #[arg(long, conflicts_with_all = ["session", "user", "action", "decision", "service", "host", "since", "until", "limit", "follow"])]
+    pub verify: bool,
+    /// Hold the log against an entry that was noted elsewhere: what --verify printed.
+    #[arg(long, value_name = "NUMBER:HASH", requires = "verify")]
+    pub noted: Option<Noted>,
+    /// Verify a copy of the store that `belljar backup` made; nothing need run.
+    #[arg(long, value_name = "COPY", requires = "verify")]
+    pub file: Option<PathBuf>,
+}
+
+/// What was decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum DecisionArgument {
+    /// It may.
+    Allow,
+    /// A person is asked first.
+    Ask,
+    /// It may not.
+    Deny,
+}
+
+impl DecisionArgument {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// An entry of the audit log that was noted.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Noted {
+    /// Its number.
+    pub number: i64,
+    /// Its hash, in hexadecimal digits.
+    pub hash: String,
+}
+
+impl FromStr for Noted {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let noted = text.split_once(':').and_then(|(number, hash)| {
+            let number = number.parse().ok().filter(|number| *number > 0)?;
+            let is_hash = hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_hash.then(|| Self {
+                number,
+                hash: hash.to_owned(),
+            })
+        });
+        noted.ok_or("write a number, a colon and 64 hexadecimal digits, as `belljar audit --verify` prints them")
+    }
 }
 
 /// A file to copy in.

@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod audit;
 mod files;
 mod lists;
 mod policy;
@@ -68,8 +69,8 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
             let answer: Value = client.json(request).await?;
             say(json, &answer, "removed")?;
         }
-        ClientCommand::Audit { limit } => lists::audit(client, limit, json).await?,
-        ClientCommand::Usage { session } => lists::usage(client, session.as_deref(), json).await?,
+        ClientCommand::Audit(arguments) => return audit::audit(client, &arguments, json).await,
+        ClientCommand::Usage { session, by } => lists::usage(client, session.as_deref(), by, json).await?,
         ClientCommand::Policy(PolicyCommand::Explain(arguments)) => {
             return policy::explain(client, &arguments, json).await;
         }

@@ -16,9 +16,9 @@ use tokio_util::io::StreamReader;
 use crate::{Client, ClientError};
 
 /// The server sends a comment this often at least (see crate `http-api`), so a longer silence is a dead connection.
-const SILENCE: Duration = Duration::from_secs(45);
+pub(crate) const SILENCE: Duration = Duration::from_secs(45);
 /// For how long a broken stream is asked for again before it is given up.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The longest line that is understood; a message may hold a picture.
 const LONGEST_LINE: usize = 64 << 20;
 

@@ -65,6 +65,8 @@ pub(crate) enum Kind {
     Reference,
     /// A table of names and texts.
     Texts,
+    /// A table of names and amounts of dollars.
+    Amounts,
     /// A list of names.
     Names,
     /// A table, which a part of the program reads.
@@ -94,6 +96,7 @@ impl Kind {
                 "a reference, \"env:NAME\", \"file:/path\", \"store:NAME\" or \"vault:path#field\"".into()
             }
             Self::Texts => "a table of texts, such as { \"x-team\" = \"data\" }".into(),
+            Self::Amounts => "a table of amounts of dollars, such as { \"webhook:*\" = 5.00 }".into(),
             Self::Names => "a list of names, such as [\"small\", \"local\"]".into(),
             Self::Table => "a table".into(),
             Self::Tables => "a list of tables".into(),
@@ -147,6 +150,7 @@ pub(crate) const SECTIONS: &[Section] = &[
     base::SANDBOX,
     base::RUN,
     base::BUDGET,
+    base::APPROVALS,
     models::MODELS,
     secrets::SECRETS,
     secrets::VAULT,

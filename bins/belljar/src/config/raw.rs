@@ -46,6 +46,8 @@ pub(crate) enum Value {
     /// A number, in its digits.
     Number(String),
     Texts(BTreeMap<String, String>),
+    /// Names and numbers, in their digits.
+    Numbers(BTreeMap<String, String>),
     Names(Vec<String>),
     /// Anything that no key wants, by its kind.
     Other(&'static str),
@@ -262,7 +264,11 @@ fn plain(value: &DeValue<'_>) -> Value {
         DeValue::Boolean(flag) => Value::Flag(*flag),
         DeValue::Integer(number) if number.radix() == 10 => Value::Number(number.as_str().to_owned()),
         DeValue::Float(number) => Value::Number(number.as_str().to_owned()),
-        DeValue::Table(table) => texts(table).map_or(Value::Other("a table"), Value::Texts),
+        DeValue::Table(table) => {
+            let numbers = || numbers(table).map(Value::Numbers);
+            let texts = texts(table).map(Value::Texts);
+            texts.or_else(numbers).unwrap_or(Value::Other("a table"))
+        }
         DeValue::Array(items) => {
             let names = items
                 .iter()
@@ -281,6 +287,16 @@ fn texts(table: &DeTable<'_>) -> Option<BTreeMap<String, String>> {
     let entries = table.iter();
     entries
         .map(|(name, value)| Some((name.get_ref().to_string(), value.get_ref().as_str()?.to_owned())))
+        .collect()
+}
+
+fn numbers(table: &DeTable<'_>) -> Option<BTreeMap<String, String>> {
+    let entries = table.iter();
+    entries
+        .map(|(name, value)| match plain(value.get_ref()) {
+            Value::Number(digits) => Some((name.get_ref().to_string(), digits)),
+            _ => None,
+        })
         .collect()
 }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::services::ServiceSettings;
-use domain::{Money, Placement, RunLimits};
+use domain::{Door, Money, Placement, RunLimits};
 use policy::Policies;
 use secret::Reference;
 
@@ -30,6 +30,8 @@ pub(crate) struct Settings {
     pub(crate) sandbox: Sandbox,
     pub(crate) run: RunLimits,
     pub(crate) budget: Budget,
+    /// How long a question to a person waits for its answer.
+    pub(crate) approvals_expire: Duration,
     pub(crate) models: BTreeMap<String, Model>,
     pub(crate) secrets: Secrets,
     /// The vault, where there is one.
@@ -88,6 +90,8 @@ pub(crate) struct Server {
     pub(crate) log_json: bool,
     pub(crate) log_level: String,
     pub(crate) drain: Duration,
+    /// The most bytes of one session in the store.
+    pub(crate) history: u64,
     /// The model of sessions that name none.
     pub(crate) model: Option<String>,
 }
@@ -109,12 +113,14 @@ pub(crate) struct Sandbox {
     pub(crate) remove_after: Duration,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Budget {
     pub(crate) run: Option<Money>,
     pub(crate) session: Option<Money>,
     pub(crate) user: Option<Money>,
     pub(crate) day: Option<Money>,
+    /// By patterns of triggers.
+    pub(crate) triggers: BTreeMap<String, Money>,
 }
 
 /// What a configuration came to: settings where nothing is wrong, else every mistake; and warnings in any case.
@@ -145,10 +151,13 @@ fn settings(reader: &mut Reader) -> Option<Settings> {
         session: reader.dollars("budget.session"),
         user: reader.dollars("budget.user"),
         day: reader.dollars("budget.day"),
+        triggers: triggers(reader),
     };
-    let capped = [budget.run, budget.session, budget.user, budget.day]
-        .iter()
-        .any(Option::is_some);
+    let capped = !budget.triggers.is_empty()
+        || [budget.run, budget.session, budget.user, budget.day]
+            .iter()
+            .any(Option::is_some);
+    let approvals_expire = reader.duration("approvals.expire");
     let models = models::models(reader, capped);
     let secrets = secrets::secrets(reader);
     let vault = secrets::vault(reader);
@@ -160,6 +169,7 @@ fn settings(reader: &mut Reader) -> Option<Settings> {
         sandbox: sandbox?,
         run: run?,
         budget,
+        approvals_expire: approvals_expire?,
         models,
         secrets: secrets?,
         vault,
@@ -169,6 +179,25 @@ fn settings(reader: &mut Reader) -> Option<Settings> {
     };
     models::choose_default_model(reader, &mut settings);
     Some(settings)
+}
+
+/// Caps by triggers. A pattern that could never mean one is a mistake.
+fn triggers(reader: &mut Reader) -> BTreeMap<String, Money> {
+    let triggers = reader.amounts("budget.triggers").unwrap_or_default();
+    for pattern in triggers.keys() {
+        let door = pattern.split(':').next().unwrap_or_default();
+        let known = Door::ALL.map(Door::as_str);
+        if !door.contains('*') && !known.contains(&door) {
+            reader.mistake(
+                "budget.triggers",
+                format!(
+                    "budget.triggers has {pattern:?}, and there is no door {door:?}: write one of {}, with a name after a colon where only that is meant, such as \"webhook:*\"",
+                    known.join(", ")
+                ),
+            );
+        }
+    }
+    triggers
 }
 
 fn server(reader: &mut Reader) -> Option<Server> {
@@ -187,6 +216,7 @@ fn server(reader: &mut Reader) -> Option<Server> {
         );
     }
     let drain = reader.duration("server.drain");
+    let history = reader.size("server.history");
     let model = reader.text("server.model");
     Some(Server {
         listen: listen?,
@@ -196,6 +226,7 @@ fn server(reader: &mut Reader) -> Option<Server> {
         log_json: log? == "json",
         log_level: log_level?,
         drain: drain?,
+        history: history?,
         model: model.filter(|model| !model.is_empty()),
     })
 }

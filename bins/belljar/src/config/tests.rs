@@ -52,6 +52,7 @@ fn every_kind_of_value_is_read() {
         freeze_after = "90s"
         [budget]
         run = 0.05
+        triggers = { cli = 20, "webhook:*" = 0.5 }
         [models.large]
         provider = "anthropic"
         model = "claude"
@@ -68,6 +69,13 @@ fn every_kind_of_value_is_read() {
     );
     assert_eq!(settings.sandbox.placement, domain::Placement::ControlPlane);
     assert_eq!(settings.budget.run, Some(domain::Money(50_000_000)));
+    let triggers = [("cli", 20_000_000_000), ("webhook:*", 500_000_000)];
+    assert_eq!(
+        settings.budget.triggers,
+        triggers
+            .map(|(pattern, most)| (pattern.to_owned(), domain::Money(most)))
+            .into()
+    );
     let model = &settings.models["large"];
     let price = model.price.expect("a price");
     assert_eq!((price.input, price.output, price.cache_read), (3_000, 15_000, Some(75)));
@@ -132,6 +140,18 @@ const MISTAKES: &[(&str, &str)] = &[
         "line 2: budget.run is \"much\": write an amount of dollars",
     ),
     ("[budget]\nrun = 1e3", "line 2: budget.run is 1e3"),
+    (
+        "[budget.triggers]\ncli = \"5.00\"",
+        "budget.triggers is a table: write a table of amounts of dollars",
+    ),
+    (
+        "[budget.triggers]\ncli = -5.00",
+        "budget.triggers is a table: write a table of amounts",
+    ),
+    (
+        "[budget]\ntriggers = { \"webhok:*\" = 5.00 }",
+        "line 2: budget.triggers has \"webhok:*\", and there is no door \"webhok\": write one of api, cli,",
+    ),
     ("[budget]\nrun = 1979-05-27", "line 2: budget.run is a date"),
     ("[models.a]\n", "line 1: models.a lacks provider"),
     ("[models.a]\nprovider = \"anthropic\"", "models.a lacks window"),

@@ -116,7 +116,7 @@ impl Reader {
                 Value::Text(text) => format!("{text:?}"),
                 Value::Flag(flag) => flag.to_string(),
                 Value::Number(number) => number.clone(),
-                Value::Texts(_) => "a table".to_owned(),
+                Value::Texts(_) | Value::Numbers(_) => "a table".to_owned(),
                 Value::Names(_) => "a list".to_owned(),
                 Value::Other(kind) => (*kind).to_owned(),
             };
@@ -173,6 +173,21 @@ impl Reader {
     /// An amount of dollars.
     pub(crate) fn dollars(&mut self, path: &str) -> Option<Money> {
         self.value(path, |_, value| decimal(value, 9)).map(Money)
+    }
+
+    /// Amounts of dollars by name.
+    pub(crate) fn amounts(&mut self, path: &str) -> Option<BTreeMap<String, Money>> {
+        self.value(path, |_, value| match value {
+            Value::Numbers(numbers) => {
+                let amounts = numbers.iter().map(|(name, digits)| {
+                    let amount = decimal(&Value::Number(digits.clone()), 9)?;
+                    Some((name.clone(), Money(amount)))
+                });
+                amounts.collect()
+            }
+            Value::Texts(none) if none.is_empty() => Some(BTreeMap::new()),
+            _ => None,
+        })
     }
 
     /// Dollars for a million tokens, as nano-dollars for one.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use anyhow::{Context, bail};
-use cli::Client;
+use cli::{Client, Noted};
 use serde_json::json;
-use store::{Asker, Store, StoreError};
+use store::{Asker, AuditBreak, Store, StoreError};
 use tempfile::NamedTempFile;
 
 use super::{own_token, own_url};
@@ -118,6 +118,27 @@ impl Scratch {
     fn path(&self) -> PathBuf {
         self.folder.path().join("store.db")
     }
+}
+
+/// Follows the audit log of a copy, wherever it is: neither a configuration nor a control plane is asked.
+pub(crate) fn verify_copy(copy: &Path, noted: Option<&Noted>, json: bool) -> anyhow::Result<End> {
+    let noted = noted.map(|noted| anyhow::Ok((noted.number, noted.hash.parse()?)));
+    let verdict = process::runtime()?.block_on(store::verify_audit_of(copy, noted.transpose()?))?;
+    let (head, broken) = (verdict.head.to_string(), verdict.broken.map(|broken| broken.to_string()));
+    match &broken {
+        _ if json => println!(
+            "{}",
+            json!({
+                "entries": verdict.entries,
+                "head": head,
+                "broken_at": verdict.broken.map(AuditBreak::number),
+                "broken": broken,
+            })
+        ),
+        Some(broken) => println!("broken: {broken}"),
+        None => println!("whole: {0} entries\nnote this: {0}:{head}", verdict.entries),
+    }
+    Ok(if broken.is_some() { End::Found } else { End::Done })
 }
 
 fn beside(file: &Path) -> anyhow::Result<NamedTempFile> {

@@ -5,7 +5,7 @@ use std::io::Write;
 use domain::{Money, Timestamp};
 use serde_json::{Value, json};
 
-use crate::arguments::{ListArguments, TokenCommand};
+use crate::arguments::{ByArgument, ListArguments, TokenCommand};
 use crate::terminal::one_line;
 use crate::{Client, ClientError};
 
@@ -33,6 +33,11 @@ impl Column {
             right: true,
             cell,
         }
+    }
+
+    /// What a row has in it.
+    pub(super) fn cell_of(&self, row: &Value) -> String {
+        (self.cell)(row)
     }
 }
 
@@ -79,7 +84,7 @@ pub(super) fn moment(at: Option<Timestamp>) -> String {
         .unwrap_or_default()
 }
 
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
@@ -87,11 +92,11 @@ fn text(value: &Value) -> String {
     }
 }
 
-fn time(value: &Value) -> String {
+pub(super) fn time(value: &Value) -> String {
     moment(value.as_i64().map(Timestamp))
 }
 
-fn money(value: &Value) -> String {
+pub(super) fn money(value: &Value) -> String {
     Money(value.as_i64().unwrap_or_default()).to_string()
 }
 
@@ -148,29 +153,16 @@ pub(super) async fn sandboxes(client: &Client, json: bool) -> Result<(), ClientE
     table(&answer["sandboxes"], &columns, json)
 }
 
-pub(super) async fn audit(client: &Client, limit: u32, json: bool) -> Result<(), ClientError> {
-    let answer: Value = client.get(&format!("/audit?limit={limit}")).await?;
-    let columns = [
-        Column::right("#", |row| text(&row["number"])),
-        Column::left("WHEN (UTC)", |row| time(&row["at"])),
-        Column::left("WHO", |row| text(&row["actor"])),
-        Column::left("WHAT", |row| text(&row["action"])),
-        Column::left("TO", |row| text(&row["subject"])),
-        Column::left("DETAIL", |row| {
-            if row["detail"].is_null() {
-                String::new()
-            } else {
-                row["detail"].to_string()
-            }
-        }),
-    ];
-    table(&answer["entries"], &columns, json)
-}
-
-pub(super) async fn usage(client: &Client, session: Option<&str>, json: bool) -> Result<(), ClientError> {
+pub(super) async fn usage(
+    client: &Client,
+    session: Option<&str>,
+    by: Option<ByArgument>,
+    json: bool,
+) -> Result<(), ClientError> {
+    let by = |usual: &'static str| by.map_or(usual, ByArgument::word);
     let filter = match session {
-        Some(session) => format!("?session={}&by=model", resolve(client, session).await?),
-        None => "?by=day".to_owned(),
+        Some(session) => format!("?session={}&by={}", resolve(client, session).await?, by("model")),
+        None => format!("?by={}", by("day")),
     };
     let answer: Value = client.get(&format!("/usage{filter}")).await?;
     let columns = [

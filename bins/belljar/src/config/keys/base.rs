@@ -51,6 +51,12 @@ pub(super) const SERVER: Section = Section {
             "How long a stop waits for requests under way.",
         ),
         key(
+            "history",
+            Kind::Size,
+            "\"1GiB\"",
+            "What the messages and events of one session may take in the store. A prompt beyond it is refused, and a run ends.",
+        ),
+        key(
             "model",
             Kind::Text,
             "\"\"",
@@ -157,5 +163,11 @@ pub(super) const BUDGET: Section = Section {
             "What one user may spend in a day (UTC).",
         ),
         unset("day", Kind::Dollars, "200.00", "What all may spend in a day (UTC)."),
+        unset(
+            "triggers",
+            Kind::Amounts,
+            "{ cli = 20.00, \"webhook:*\" = 5.00, \"api:nightly\" = 1.00 }",
+            "What runs may cost together in a day (UTC), by what caused them: a door (`api`, `cli`, `slack`, `webhook`, `schedule`), or a door and the name under which a prompt came by it, a token's label for one. `*` stands for anything; whatever means a run counts. A door is what the request says it is: `*:nightly` means that token whichever it names.",
+        ),
     ],
 };
