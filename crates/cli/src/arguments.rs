@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use domain::Delivery;
+use domain::{ApprovalId, Delivery};
 
 /// The commands that ask a running control plane.
 #[derive(Clone, Debug, Subcommand)]
@@ -25,10 +25,13 @@ pub enum ClientCommand {
     },
     /// List sessions, the newest first.
     Sessions(ListArguments),
-    /// Show what was said and done in a session.
+    /// Show what was said in a session, and a line about each thing that was done.
     Show {
         /// The session's id or name.
         session: String,
+        /// What each tool was given too (code, commands), and the beginning of what it answered.
+        #[arg(long)]
+        all: bool,
     },
     /// Print a session's events.
     Events {
@@ -46,7 +49,7 @@ pub enum ClientCommand {
         /// The session's id or name.
         session: String,
     },
-    /// Close a session; its history stays readable.
+    /// Put a session away: its sandbox goes, its history and files stay, and a prompt opens it again.
     Archive {
         /// The session's id or name.
         session: String,
@@ -72,6 +75,22 @@ pub enum ClientCommand {
         /// One line for each of what: a session's are summed up by model where it is left out, all by day.
         #[arg(long, value_enum)]
         by: Option<ByArgument>,
+    },
+    /// List what the agent wants a person to approve.
+    Approvals {
+        /// In this session only.
+        #[arg(long)]
+        session: Option<String>,
+    },
+    /// Approve what the agent asked, once.
+    Approve(ApproveArguments),
+    /// Deny what the agent asked.
+    Deny {
+        /// The approval's id.
+        approval: ApprovalId,
+        /// Why; the agent is told.
+        #[arg(long)]
+        reason: Option<String>,
     },
     /// Ask who may do what.
     #[command(subcommand)]
@@ -278,6 +297,9 @@ pub struct GetArguments {
     pub path: String,
     /// Where it goes: a file, a folder, or `-` for stdout. Its own name in the current folder where left out.
     pub file: Option<PathBuf>,
+    /// Also in the place of a file that is there.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// A folder to list.
@@ -300,6 +322,19 @@ pub enum SandboxCommand {
         /// The sandbox's id.
         sandbox: domain::SandboxId,
     },
+}
+
+/// What is approved.
+#[derive(Clone, Debug, Args)]
+pub struct ApproveArguments {
+    /// The approval's id.
+    pub approval: ApprovalId,
+    /// Whenever this session asks for the same method, tool or host.
+    #[arg(long)]
+    pub always: bool,
+    /// Why.
+    #[arg(long)]
+    pub reason: Option<String>,
 }
 
 /// What can be asked of policies.
@@ -340,7 +375,7 @@ pub enum UserCommand {
     },
     /// Remove a user. Their tokens open nothing from then on; their sessions stay.
     Rm {
-        /// The user's id.
+        /// The user's name or id.
         user: String,
     },
 }
@@ -354,7 +389,7 @@ pub enum TokenCommand {
     Add {
         /// What it is for.
         label: String,
-        /// The user it stands for; you, where left out.
+        /// The user it stands for, by name or id; you, where left out.
         #[arg(long)]
         user: Option<String>,
     },

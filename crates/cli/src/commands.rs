@@ -1,5 +1,6 @@
 //! What each command does.
 
+mod approvals;
 mod audit;
 mod files;
 mod lists;
@@ -10,12 +11,12 @@ use std::io::Write;
 
 pub use self::files::backup;
 
-use domain::SessionId;
+use domain::{ApprovalAnswer, SessionId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::arguments::{ClientCommand, PolicyCommand, SandboxCommand, UserCommand};
-use crate::render::{Paper, Render};
+use crate::render::{Paper, Render, Shown};
 use crate::terminal::harmless;
 use crate::watch::Watch;
 use crate::{Client, ClientError, Outcome};
@@ -31,16 +32,17 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
             return run::chat(client, session.as_deref(), model.as_deref(), scope.as_deref(), json).await;
         }
         ClientCommand::Sessions(arguments) => lists::sessions(client, &arguments, json).await?,
-        ClientCommand::Show { session } => {
+        ClientCommand::Show { session, all } => {
             let session = resolve(client, &session).await?;
-            draw(&mut Watch::new(client, &session, "0".into(), false), json, true).await?;
+            let shown = if all { Shown::All } else { Shown::Words };
+            draw(&mut Watch::new(client, &session, "0".into(), false), json, shown).await?;
         }
         ClientCommand::Events { session, after, follow } => {
             let session = resolve(client, &session).await?;
             draw(
                 &mut Watch::new(client, &session, after.unwrap_or_else(|| "0".into()), follow),
                 json,
-                true,
+                Shown::Words,
             )
             .await?;
         }
@@ -60,7 +62,7 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
             say(json, &answer, "archived")?;
         }
         ClientCommand::Put(arguments) => files::put(client, &arguments, json).await?,
-        ClientCommand::Get(arguments) => files::get(client, &arguments).await?,
+        ClientCommand::Get(arguments) => files::get(client, &arguments, json).await?,
         ClientCommand::Files(arguments) => files::list(client, &arguments, json).await?,
         ClientCommand::Models => lists::models(client, json).await?,
         ClientCommand::Sandbox(SandboxCommand::List) => lists::sandboxes(client, json).await?,
@@ -71,6 +73,18 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
         }
         ClientCommand::Audit(arguments) => return audit::audit(client, &arguments, json).await,
         ClientCommand::Usage { session, by } => lists::usage(client, session.as_deref(), by, json).await?,
+        ClientCommand::Approvals { session } => approvals::list(client, session.as_deref(), json).await?,
+        ClientCommand::Approve(arguments) => {
+            let answer = if arguments.always {
+                ApprovalAnswer::Always
+            } else {
+                ApprovalAnswer::Once
+            };
+            approvals::answer(client, arguments.approval, answer, arguments.reason.as_deref(), json).await?;
+        }
+        ClientCommand::Deny { approval, reason } => {
+            approvals::answer(client, approval, ApprovalAnswer::Deny, reason.as_deref(), json).await?;
+        }
         ClientCommand::Policy(PolicyCommand::Explain(arguments)) => {
             return policy::explain(client, &arguments, json).await;
         }
@@ -80,7 +94,8 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
             say(json, &answer, answer["id"].as_str().unwrap_or_default())?;
         }
         ClientCommand::User(UserCommand::Rm { user }) => {
-            let request = client.request(reqwest::Method::DELETE, &format!("/users/{}", encoded(&user)));
+            let user = audit::user_id(client, &user).await?;
+            let request = client.request(reqwest::Method::DELETE, &format!("/users/{user}"));
             let answer: Value = client.json(request).await?;
             say(json, &answer, "removed")?;
         }
@@ -114,8 +129,8 @@ struct Named {
     events: i64,
 }
 
-async fn draw(watch: &mut Watch<'_>, json: bool, prompts: bool) -> Result<(), ClientError> {
-    let mut render = Render::new(Paper::standard(), json, prompts);
+async fn draw(watch: &mut Watch<'_>, json: bool, shown: Shown) -> Result<(), ClientError> {
+    let mut render = Render::new(Paper::standard(), json, shown);
     while let Some(seen) = watch.next().await? {
         render.draw(&seen).map_err(output)?;
     }

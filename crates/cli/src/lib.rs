@@ -21,8 +21,8 @@ mod terminal;
 mod watch;
 
 pub use arguments::{
-    AuditArguments, ByArgument, ClientCommand, DecisionArgument, DeliveryArgument, FilesArguments, GetArguments,
-    ListArguments, Noted, PutArguments, RunArguments, SandboxCommand, TokenCommand, UserCommand,
+    ApproveArguments, AuditArguments, ByArgument, ClientCommand, DecisionArgument, DeliveryArgument, FilesArguments,
+    GetArguments, ListArguments, Noted, PutArguments, RunArguments, SandboxCommand, TokenCommand, UserCommand,
 };
 pub use client::{Client, ClientError};
 pub use commands::{backup, execute};

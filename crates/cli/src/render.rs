@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 
 use domain::{
-    ApprovalState, Block, Delta, Event, Message, MessageId, Money, NumberedEvent, Role, Timestamp, ToolCallId, Usage,
+    ApprovalState, Block, Delta, Event, Message, MessageId, Money, NumberedEvent, ResultPart, Role, Timestamp, ToolCallId, Usage,
 };
 use serde_json::Value;
 
@@ -42,12 +42,25 @@ impl Paper {
     }
 }
 
+/// What is drawn of a conversation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shown {
+    /// Answers, as they are awaited.
+    Answers,
+    /// Prompts too: a history is shown.
+    Words,
+    /// And what each tool was given and answered.
+    All,
+}
+
+/// Lines of what a tool answered that are drawn.
+const RESULT_LINES: usize = 40;
+
 /// Draws events.
 pub(crate) struct Render {
     paper: Paper,
     json: bool,
-    /// Prompts are drawn too: a history is shown rather than an answer awaited.
-    prompts: bool,
+    shown: Shown,
     /// Bytes of each open message's text that were written.
     written: HashMap<MessageId, u64>,
     /// The last thing on `out` was no line feed.
@@ -73,11 +86,11 @@ struct Totals {
 }
 
 impl Render {
-    pub(crate) fn new(paper: Paper, json: bool, prompts: bool) -> Self {
+    pub(crate) fn new(paper: Paper, json: bool, shown: Shown) -> Self {
         Self {
             paper,
             json,
-            prompts,
+            shown,
             written: HashMap::new(),
             in_line: false,
             passing: false,
@@ -214,6 +227,12 @@ impl Render {
                     None => self.pass(&format!("model {model}, for a program: {cost}"))?,
                 }
             }
+            Event::EgressDenied {
+                host, reason, protocol, ..
+            } if protocol == "dns" => {
+                let (host, reason) = (one_line(host, 100), one_line(reason, 200));
+                self.note("33", &format!("  ✗ the name {host} is not known in the sandbox: {reason}"))?;
+            }
             Event::EgressDenied { host, port, reason, .. } => {
                 let line = format!(
                     "  ✗ no way out to {}:{port}: {}",
@@ -288,13 +307,52 @@ impl Render {
                     self.note("33", "interrupted")?;
                 }
             }
-            Role::User if self.prompts && !whole.is_empty() => {
+            Role::User if self.shown != Shown::Answers && !whole.is_empty() => {
                 self.end_passing()?;
                 for line in harmless(whole.trim_end()).lines() {
                     writeln!(self.paper.out, "> {line}")?;
                 }
             }
             Role::User => {}
+        }
+        if self.shown == Shown::All {
+            for block in &message.blocks {
+                self.used(block)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a tool was given, whole; what it answered, as far as it is worth a look.
+    fn used(&mut self, block: &Block) -> io::Result<()> {
+        let lines = match block {
+            Block::ToolUse(call) => {
+                let mut lines = vec![format!("  {}", one_line(&call.name, 60))];
+                lines.extend(exact(&call.input).into_iter().map(|line| format!("    {line}")));
+                lines
+            }
+            Block::ToolResult(result) => {
+                let texts = result.content.iter().filter_map(|part| match part {
+                    ResultPart::Text { text } => Some(text.trim_end().lines()),
+                    ResultPart::Image(_) => None,
+                });
+                let all: Vec<&str> = texts.flatten().collect();
+                let shown = all.iter().take(RESULT_LINES);
+                let mut lines: Vec<String> = shown
+                    .map(|line| format!("  | {}", one_line(line, 400).trim_end()))
+                    .collect();
+                if all.len() > RESULT_LINES {
+                    lines.push(format!("  | … {} more lines", all.len() - RESULT_LINES));
+                }
+                lines
+            }
+            Block::Text { .. } | Block::Image(_) | Block::Thinking { .. } => Vec::new(),
+        };
+        if !lines.is_empty() {
+            self.begin_note()?;
+        }
+        for line in lines {
+            writeln!(self.paper.out, "{line}")?;
         }
         Ok(())
     }
@@ -392,7 +450,7 @@ impl Screen {
     #[must_use]
     pub fn standard(json: bool) -> Self {
         Self {
-            render: Render::new(Paper::standard(), json, false),
+            render: Render::new(Paper::standard(), json, Shown::Answers),
             number: 0,
         }
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use domain::Timestamp;
 use futures::StreamExt;
 use reqwest::{Body, Method};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
 
@@ -56,30 +56,37 @@ pub(super) async fn upload(
     client.json(request).await
 }
 
-pub(super) async fn get(client: &Client, arguments: &GetArguments) -> Result<(), ClientError> {
+pub(super) async fn get(client: &Client, arguments: &GetArguments, json: bool) -> Result<(), ClientError> {
     let session = resolve(client, &arguments.session).await?;
+    let to_stdout = arguments.file.as_deref() == Some(Path::new("-"));
+    let place = place(arguments)?;
+    if !(to_stdout || arguments.force) && fs::symlink_metadata(&place).is_ok() {
+        return Err(ClientError::Usage(format!(
+            "{} is there already: name another file, or say --force to put this one in its place",
+            place.display()
+        )));
+    }
     let request = client.request(
         Method::GET,
         &format!("/sessions/{session}/file?path={}", encoded(&arguments.path)),
     );
     let response = client.send(request).await?;
-    let url = response.url().path().to_owned();
-    let place = match &arguments.file {
-        Some(file) if file == Path::new("-") => {
-            let mut bytes = response.bytes_stream();
-            let mut out = tokio::io::stdout();
-            while let Some(piece) = bytes.next().await {
-                let piece = piece.map_err(|source| ClientError::Broken {
-                    url: url.clone(),
-                    source,
-                })?;
-                out.write_all(&piece).await.map_err(output)?;
-            }
-            return out.flush().await.map_err(output);
+    if to_stdout {
+        let url = response.url().path().to_owned();
+        let mut bytes = response.bytes_stream();
+        let mut out = tokio::io::stdout();
+        while let Some(piece) = bytes.next().await {
+            let piece = piece.map_err(|source| ClientError::Broken {
+                url: url.clone(),
+                source,
+            })?;
+            out.write_all(&piece).await.map_err(output)?;
         }
-        _ => place(arguments)?,
-    };
-    save(response, &place, 0o666).await
+        return out.flush().await.map_err(output);
+    }
+    let bytes = save(response, &place, 0o666).await?;
+    let answer = json!({ "file": place, "bytes": bytes });
+    say(json, &answer, &format!("{} ({bytes} bytes)", place.display()))
 }
 
 /// Copies the store of a control plane to a file that only its owner can read.
@@ -88,17 +95,19 @@ pub(super) async fn get(client: &Client, arguments: &GetArguments) -> Result<(),
 /// The one who asks is no admin; the file cannot be written.
 pub async fn backup(client: &Client, file: &Path) -> Result<(), ClientError> {
     let response = client.send(client.request(Method::POST, "/backup")).await?;
-    save(response, file, 0o600).await
+    save(response, file, 0o600).await.map(drop)
 }
 
-/// Writes an answer to a file. It is written beside its place first, so that a copy that broke never stands there as a whole one.
-async fn save(response: reqwest::Response, place: &Path, mode: u32) -> Result<(), ClientError> {
+/// Writes an answer to a file and tells how many bytes it has. It is written beside its place first, so that a copy that broke
+/// never stands there as a whole one.
+async fn save(response: reqwest::Response, place: &Path, mode: u32) -> Result<u64, ClientError> {
     let url = response.url().path().to_owned();
     let mut bytes = response.bytes_stream();
     let part = PathBuf::from(format!("{}.part", place.display()));
     let copied = async {
         let file = fresh(&part, mode).map_err(ClientError::file("write", &part))?;
         let mut file = tokio::fs::File::from_std(file);
+        let mut written = 0;
         while let Some(piece) = bytes.next().await {
             let piece = piece.map_err(|source| ClientError::Broken {
                 url: url.clone(),
@@ -107,11 +116,13 @@ async fn save(response: reqwest::Response, place: &Path, mode: u32) -> Result<()
             file.write_all(&piece)
                 .await
                 .map_err(ClientError::file("write", &part))?;
+            written += piece.len() as u64;
         }
         file.sync_all().await.map_err(ClientError::file("write", &part))?;
         tokio::fs::rename(&part, place)
             .await
-            .map_err(ClientError::file("write", place))
+            .map_err(ClientError::file("write", place))?;
+        Ok(written)
     };
     let copied = copied.await;
     if copied.is_err() {

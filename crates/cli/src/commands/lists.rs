@@ -2,13 +2,14 @@
 
 use std::io::Write;
 
-use domain::{Money, Timestamp};
+use domain::{Money, Timestamp, TokenId};
 use serde_json::{Value, json};
 
 use crate::arguments::{ByArgument, ListArguments, TokenCommand};
 use crate::terminal::one_line;
 use crate::{Client, ClientError};
 
+use super::audit::user_id;
 use super::{encoded, output, resolve, say};
 
 /// A column of a table: its head, and what a row has in it.
@@ -202,7 +203,14 @@ pub(super) async fn users(client: &Client, json: bool) -> Result<(), ClientError
 pub(super) async fn tokens(client: &Client, command: TokenCommand, json: bool) -> Result<(), ClientError> {
     match command {
         TokenCommand::List => {
-            let answer: Value = client.get("/tokens").await?;
+            let mut answer: Value = client.get("/tokens").await?;
+            if !json {
+                // They are all of one person's.
+                let me: Value = client.get("/me").await?;
+                for token in answer["tokens"].as_array_mut().into_iter().flatten() {
+                    token["user"] = me["name"].clone();
+                }
+            }
             let columns = [
                 Column::left("TOKEN", |row| text(&row["id"])),
                 Column::left("FOR", |row| text(&row["label"])),
@@ -219,10 +227,19 @@ pub(super) async fn tokens(client: &Client, command: TokenCommand, json: bool) -
             table(&answer["tokens"], &columns, json)
         }
         TokenCommand::Add { label, user } => {
+            let user = match &user {
+                Some(user) => Some(user_id(client, user).await?),
+                None => None,
+            };
             let answer: Value = client.post("/tokens", &json!({ "label": label, "user": user })).await?;
             say(json, &answer, answer["secret"].as_str().unwrap_or_default())
         }
         TokenCommand::Revoke { token } => {
+            if token.parse::<TokenId>().is_err() {
+                return Err(ClientError::Usage(format!(
+                    "{token:?} is no token's id: `belljar token list` shows the ids, and what each token is for"
+                )));
+            }
             let request = client.request(reqwest::Method::DELETE, &format!("/tokens/{}", encoded(&token)));
             let answer: Value = client.json(request).await?;
             say(json, &answer, "revoked")

@@ -34,6 +34,9 @@ pub(super) async fn explain(client: &Client, arguments: &ExplainArguments, json:
             let said = layer["outcome"].as_str().unwrap_or("—");
             writeln!(out, "{said:<6} {}", text(&layer["reason"])).map_err(output)?;
         }
+        for notice in explained["notices"].as_array().into_iter().flatten() {
+            writeln!(out, "\nnotice: {}", text(notice)).map_err(output)?;
+        }
         let decision = &explained["decision"];
         let line = format!("{}: {}", text(outcome), text(&decision["reason"]));
         writeln!(out, "\n{line} [{}]", text(&decision["rule"])).map_err(output)?;

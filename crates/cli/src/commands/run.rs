@@ -8,13 +8,13 @@ use domain::{Event, RunId, RunState, SessionId};
 use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::arguments::RunArguments;
-use crate::render::{Paper, Render};
+use crate::render::{Paper, Render, Shown};
 use crate::watch::{self, Meaning, Watch};
 use crate::{Client, ClientError, Outcome};
 
+use super::approvals::{Asking, Typed};
 use super::{Named, files};
 
 /// Pauses between tries of a request grow up to this; a minute in all.
@@ -65,10 +65,14 @@ pub(super) async fn run(client: &Client, arguments: RunArguments, json: bool) ->
         super::say(json, &answer, &session)?;
         return Ok(Outcome::Done);
     }
-    let outcome = prompt_and_watch(client, &session, &prompt, json).await?;
-    if !json && arguments.session.is_none() && std::io::stderr().is_terminal() {
+    let outcome = prompt_and_watch(client, &session, &prompt, json, &mut Typed::default()).await?;
+    if !json && arguments.session.is_none() {
         // Nobody is hurt if this cannot be written.
-        let _ = writeln!(std::io::stderr(), "go on: belljar run --session {session} \"…\"");
+        let _ = writeln!(
+            std::io::stderr(),
+            "session {session}\n  go on: belljar run --session {session} \"…\"\n  its files: belljar files {session}, \
+             belljar get {session} FILE"
+        );
     }
     Ok(outcome)
 }
@@ -83,7 +87,7 @@ pub(super) async fn chat(
     let scope = scope.map(read_scope).transpose()?;
     let session = open(client, session, scope.as_ref()).await?;
     let person = std::io::stdin().is_terminal();
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut typed = Typed::default();
     let mut outcome = Outcome::Done;
     loop {
         if person {
@@ -92,7 +96,7 @@ pub(super) async fn chat(
                 .and_then(|()| notes.flush())
                 .map_err(super::output)?;
         }
-        let Some(line) = lines.next_line().await.map_err(super::output)? else {
+        let Some(line) = typed.line().await else {
             return Ok(outcome);
         };
         if line.trim().is_empty() {
@@ -104,7 +108,7 @@ pub(super) async fn chat(
             delivery: domain::Delivery::Restart,
             scope: scope.as_ref(),
         };
-        outcome = prompt_and_watch(client, &session, &prompt, json).await?;
+        outcome = prompt_and_watch(client, &session, &prompt, json, &mut typed).await?;
     }
 }
 
@@ -188,15 +192,23 @@ async fn prompt_and_watch(
     session: &str,
     prompt: &Prompt<'_>,
     json: bool,
+    typed: &mut Typed,
 ) -> Result<Outcome, ClientError> {
     let began = Instant::now();
     let accepted = send(client, session, prompt).await?;
-    let mut render = Render::new(Paper::standard(), json, false);
+    let mut render = Render::new(Paper::standard(), json, Shown::Answers);
     let mut watch = Watch::new(client, session, accepted.after.to_string(), true);
     let mut cancelling = false;
+    let mut asking = Asking::new(json);
     let ended = loop {
+        asking.show(typed, &mut render).map_err(super::output)?;
         let seen = tokio::select! {
             seen = watch.next() => seen?,
+            line = typed.line(), if asking.is_open() => {
+                watch.again();
+                asking.answer(client, line, &mut render).await?;
+                continue;
+            }
             signal = tokio::signal::ctrl_c() => {
                 if signal.is_err() || cancelling {
                     return Ok(Outcome::Failed);
@@ -210,6 +222,9 @@ async fn prompt_and_watch(
         };
         let Some(seen) = seen else { continue };
         render.draw(&seen).map_err(super::output)?;
+        if let Some(Meaning::Event(event)) = &seen.meaning {
+            asking.saw(&event.event, &mut render).map_err(super::output)?;
+        }
         if let Some(Meaning::Event(event)) = &seen.meaning
             && let Event::Run { run, state, code, .. } = &event.event
             && *run == accepted.run

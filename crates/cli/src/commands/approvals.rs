@@ -1,0 +1,211 @@
+//! What the agent wants a person to approve, and their answers.
+
+use std::collections::VecDeque;
+use std::io::{IsTerminal, Write};
+
+use domain::{ApprovalAnswer, ApprovalId, Event};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::lists::{Column, table};
+use super::{output, resolve, say};
+use crate::render::{Render, exact};
+use crate::terminal::one_line;
+use crate::{Client, ClientError};
+
+pub(super) async fn list(client: &Client, session: Option<&str>, json: bool) -> Result<(), ClientError> {
+    let path = match session {
+        Some(session) => format!("/approvals?session={}", resolve(client, session).await?),
+        None => "/approvals".to_owned(),
+    };
+    let answer: Value = client.get(&path).await?;
+    let columns = [
+        Column::left("APPROVAL", |row| word(row, "id")),
+        Column::left("SESSION", |row| word(row, "session")),
+        Column::left("KIND", |row| {
+            let proposal = if row["proposal"] == true { " (access)" } else { "" };
+            format!("{}{proposal}", word(row, "kind"))
+        }),
+        Column::left("SUBJECT", |row| word(row, "subject")),
+        Column::left("WHY", |row| word(row, "reason")),
+    ];
+    table(&answer["approvals"], &columns, json)
+}
+
+fn word(row: &Value, name: &str) -> String {
+    row[name].as_str().unwrap_or_default().to_owned()
+}
+
+/// Shows the whole request, and answers that very one.
+pub(super) async fn answer(
+    client: &Client,
+    approval: ApprovalId,
+    answer: ApprovalAnswer,
+    reason: Option<&str>,
+    json: bool,
+) -> Result<(), ClientError> {
+    let asked: Value = client.get(&format!("/approvals/{approval}")).await?;
+    if !json {
+        let mut notes = std::io::stderr().lock();
+        for line in exact(&asked["request"]) {
+            writeln!(notes, "  {line}").map_err(output)?;
+        }
+    }
+    let decided = decide(client, approval, answer, reason, &word(&asked, "sha256")).await?;
+    say(json, &decided, &word(&decided, "state").replace('_', " "))
+}
+
+async fn decide(
+    client: &Client,
+    approval: ApprovalId,
+    answer: ApprovalAnswer,
+    reason: Option<&str>,
+    seen: &str,
+) -> Result<Value, ClientError> {
+    let body = json!({ "decision": answer, "reason": reason, "request_sha256": seen });
+    client.post(&format!("/approvals/{approval}"), &body).await
+}
+
+/// Lines that a person types. Whoever reads none keeps nobody from leaving.
+#[derive(Default)]
+pub(super) struct Typed(Option<mpsc::Receiver<String>>);
+
+impl Typed {
+    /// The next line; none where there are no more.
+    pub(super) async fn line(&mut self) -> Option<String> {
+        self.lines().recv().await
+    }
+
+    fn lines(&mut self) -> &mut mpsc::Receiver<String> {
+        self.0.get_or_insert_with(|| {
+            let (typed, lines) = mpsc::channel(1);
+            std::thread::spawn(move || {
+                for line in std::io::stdin().lines().map_while(Result::ok) {
+                    if typed.blocking_send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+            lines
+        })
+    }
+
+    /// Forgets what was typed before now.
+    fn forget(&mut self) {
+        while self.lines().try_recv().is_ok() {}
+    }
+}
+
+struct Question {
+    approval: ApprovalId,
+    sha256: String,
+    proposal: bool,
+}
+
+/// Asks whoever sits at the terminal, one question after the other.
+pub(super) struct Asking {
+    /// There is somebody.
+    person: bool,
+    json: bool,
+    questions: VecDeque<Question>,
+    /// The first question is on the screen.
+    shown: bool,
+}
+
+impl Asking {
+    pub(super) fn new(json: bool) -> Self {
+        Self {
+            person: !json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
+            json,
+            questions: VecDeque::new(),
+            shown: false,
+        }
+    }
+
+    /// Whether an answer is waited for.
+    pub(super) fn is_open(&self) -> bool {
+        !self.questions.is_empty()
+    }
+
+    /// Takes note of what was drawn.
+    pub(super) fn saw(&mut self, event: &Event, render: &mut Render) -> std::io::Result<()> {
+        match event {
+            Event::ApprovalRequested {
+                approval,
+                sha256,
+                proposal,
+                admins_only,
+                ..
+            } => {
+                if self.person && !admins_only {
+                    self.questions.push_back(Question {
+                        approval: *approval,
+                        sha256: sha256.clone(),
+                        proposal: *proposal,
+                    });
+                } else if !self.json {
+                    let (always, who) = if *proposal {
+                        (" --always", "an admin: ")
+                    } else {
+                        ("", "")
+                    };
+                    let line = format!(
+                        "    waits for {who}`belljar approve {approval}{always}`, or `belljar deny {approval} --reason …`"
+                    );
+                    render.note("33", &line)?;
+                }
+            }
+            Event::ApprovalDecided { approval, .. } => {
+                let first = self.questions.front().map(|question| question.approval);
+                self.questions.retain(|question| question.approval != *approval);
+                self.shown &= first != Some(*approval);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Puts the next question on the screen, if it is not there yet. What was typed before does not answer it.
+    pub(super) fn show(&mut self, typed: &mut Typed, render: &mut Render) -> std::io::Result<()> {
+        if self.shown || self.questions.is_empty() {
+            return Ok(());
+        }
+        self.shown = true;
+        typed.forget();
+        render.note(
+            "33",
+            "    approve it? y: once · a: always in this session · n, with a reason: no",
+        )
+    }
+
+    /// Sends what was typed, if it is an answer.
+    pub(super) async fn answer(
+        &mut self,
+        client: &Client,
+        line: Option<String>,
+        render: &mut Render,
+    ) -> Result<(), ClientError> {
+        let Some(question) = self.questions.front() else {
+            return Ok(());
+        };
+        let line = line.unwrap_or_else(|| "n nobody is there to be asked".to_owned());
+        let (word, reason) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let answer = match word {
+            "y" | "yes" if !question.proposal => ApprovalAnswer::Once,
+            "a" | "always" => ApprovalAnswer::Always,
+            "n" | "no" => ApprovalAnswer::Deny,
+            _ => {
+                self.shown = false;
+                return Ok(());
+            }
+        };
+        let reason = Some(reason.trim()).filter(|reason| !reason.is_empty());
+        if let Err(error) = decide(client, question.approval, answer, reason, &question.sha256).await {
+            let line = format!("    {}", one_line(&error.to_string(), 300));
+            render.note("31", &line).map_err(output)?;
+        }
+        self.questions.pop_front();
+        self.shown = false;
+        Ok(())
+    }
+}
