@@ -1,7 +1,6 @@
 //! Settings as the parts want them.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -15,12 +14,12 @@ use llm::{CacheMarks, Effort, Thinking};
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use sandbox::ImageDigest;
 use secret::{Credential, Secret, Source};
-use services::{Catalogue, Problem, Services, Trust};
+use services::{Catalogue, Services, Trust};
 use skills::Skill;
 use store::TriggerCap;
 use worker::Worker;
 
-use crate::config::{self, Prices, Provider, Settings, line_of_key};
+use crate::config::{self, Prices, Provider, Settings};
 
 /// The models, which ask `source` for their keys with each request. Every mistake is reported at once.
 pub(crate) fn models(settings: &Settings, source: &Arc<dyn Source>) -> anyhow::Result<Vec<Model>> {
@@ -145,7 +144,6 @@ pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> a
     config.sandbox.memory_bytes = settings.sandbox.memory_bytes;
     config.sandbox.pids = settings.sandbox.processes;
     config.sandbox.disk_bytes = settings.sandbox.disk_bytes;
-    config.approvals_expire = settings.approvals_expire;
     config.freeze_after = settings.sandbox.freeze_after;
     config.remove_after = settings.sandbox.remove_after;
     Ok(config)
@@ -194,7 +192,6 @@ pub(crate) fn services(
     source: &Arc<dyn Source>,
     dialer: Dialer,
     tasks: &Tasks,
-    file: Option<&Path>,
 ) -> anyhow::Result<Outward> {
     let (catalogue, mistakes) = Catalogue::load(settings.server.services.as_slice());
     let (services, problems) = Services::new(
@@ -208,28 +205,10 @@ pub(crate) fn services(
     )?;
     let mistakes = mistakes.iter().map(ToString::to_string);
     Ok(Outward {
-        problems: mistakes
-            .chain(problems.iter().map(|problem| placed(problem, settings, file)))
-            .collect(),
+        problems: mistakes.chain(problems.iter().map(ToString::to_string)).collect(),
         catalogue,
         services,
     })
-}
-
-/// What is wrong with a service, and the file and line that say so: the configuration's, or else the definition's.
-fn placed(problem: &Problem, settings: &Settings, file: Option<&Path>) -> String {
-    let line = |file: &Path, key: &str| line_of_key(&fs::read_to_string(file).ok()?, key);
-    let configured = file.and_then(|file| Some((file.to_owned(), line(file, &problem.place)?)));
-    let defined = || {
-        let (service, key) = problem.place.strip_prefix("services.")?.split_once('.')?;
-        let definition = settings.server.services.as_ref()?.join(service).join("service.toml");
-        let line = line(&definition, key)?;
-        Some((definition, line))
-    };
-    match configured.or_else(defined) {
-        Some((file, line)) => format!("{}, line {line}: {problem}", file.display()),
-        None => problem.to_string(),
-    }
 }
 
 /// What makes the broker through which connections leave sandboxes. Its certificate authority is kept in `folder`.
