@@ -171,3 +171,16 @@ pub(super) const BUDGET: Section = Section {
         ),
     ],
 };
+
+/// `[approvals]`
+pub(super) const APPROVALS: Section = Section {
+    name: "approvals",
+    whole: false,
+    about: "What people are asked, where a scope says `ask`.",
+    keys: &[key(
+        "expire",
+        Kind::Duration,
+        "\"24h\"",
+        "How long a question waits for its answer, and what was approved once to be done.",
+    )],
+};
