@@ -8,6 +8,7 @@ mod credentials;
 mod hostile;
 mod limits;
 mod mcp;
+mod nats;
 mod places;
 mod programs;
 mod rig;

@@ -117,12 +117,58 @@ fn a_mistake_in_another_file_names_that_file() {
 }
 
 #[test]
-fn kinds_that_come_later_are_refused_in_words() {
-    for kind in ["sql", "mcp", "script"] {
-        let said = said(&HEAD.replace("\"http\"", &format!("{kind:?}")), &[]);
+fn mistakes_of_an_mcp_server_and_of_a_script_are_told() {
+    let mcp = "name = \"shop\"\nsummary = \"A shop\"\nkind = \"mcp\"\n";
+    let method = "[methods.find]\nsummary = \"Find\"\naccess = \"read\"\ntool = \"find\"\npin = \"sha256:0\"\n";
+    let tools = ("tools.json", "[{\"name\": \"find\", \"inputSchema\": {}}]");
+    let script = "name = \"shop\"\nsummary = \"A shop\"\nkind = \"script\"\nbase_url = \"https://shop.example\"\n[methods.find]\nsummary = \"Find\"\naccess = \"read\"\n";
+    for (service, files, expected) in [
+        (
+            format!("{mcp}{method}"),
+            vec![tools],
+            "service.toml:1: there is no server",
+        ),
+        (
+            format!("{mcp}[server]\nurl = \"https://a.example\"\ncommand = [\"a\"]\n{method}"),
+            vec![tools],
+            "service.toml:4: the server is nowhere, or at two places",
+        ),
+        (
+            format!("{mcp}[server]\ncommand = [\"a\"]\nenvironment = {{ LD_PRELOAD = \"x\" }}\n{method}"),
+            vec![tools],
+            "service.toml:6: \"LD_PRELOAD\" can be no variable of it",
+        ),
+        (
+            format!("{mcp}[server]\ncommand = [\"a\"]\nread = [\"/\"]\n{method}"),
+            vec![tools],
+            "service.toml:6: \"/\" is no folder of its own",
+        ),
+        (
+            format!("{mcp}[server]\ncommand = [\"a\"]\n[auth]\nkind = \"bearer\"\n{method}"),
+            vec![tools],
+            "service.toml:6: such a server takes no credential of kind bearer",
+        ),
+        (
+            format!("{mcp}[server]\nurl = \"https://a.example\"\n{method}"),
+            vec![],
+            "tools.json: there is nothing that says which tools were approved",
+        ),
+        (
+            format!("{mcp}[server]\nurl = \"https://a.example\"\n{method}"),
+            vec![tools],
+            "service.toml:10: what tools.json says of the tool is not what this pins",
+        ),
+        (script.to_owned(), vec![], "script.js: the file cannot be read"),
+        (
+            script.to_owned(),
+            vec![("script.js", "function find() {}")],
+            "service.toml:5: script.js has no function find",
+        ),
+    ] {
+        let said = said(&service, &files);
         assert!(
-            said[0].contains(&format!("services of kind {kind:?} cannot be used yet")),
-            "{said:?}"
+            said.iter().any(|said| said.starts_with(expected)),
+            "{expected}: {said:?}"
         );
     }
 }
