@@ -47,8 +47,10 @@ macro_rules! lists {
 lists! {
     /// Of Postgres's own, those that are harmless.
     POSTGRES = "postgres-functions.txt";
-    /// Those that nobody may call in Postgres, whoever made them.
+    /// Of Postgres's own, those that nobody may call.
     POSTGRES_REFUSED = "postgres-refused.txt";
+    /// Of what is installed beside them, those that nobody may call.
+    POSTGRES_REFUSED_OTHERS = "postgres-refused-others.txt";
     /// Types of Postgres's own that have no keyword of theirs.
     POSTGRES_TYPES = "postgres-types.txt";
     /// What MySQL or MariaDB has and is harmless.

@@ -44,7 +44,8 @@ pub struct Statement {
     pub parameters: u32,
     /// Tables and views, without what the statement defines itself; each once, in order.
     pub relations: Vec<Name>,
-    /// Functions that are not known to be harmless.
+    /// Functions that are not known to be harmless, and names after a dot: to Postgres those are functions too, where there is no
+    /// such column.
     pub functions: Vec<Name>,
     /// Operators, save those of a schema that was written out as the server's own. Postgres only.
     pub operators: Vec<Name>,

@@ -34,6 +34,9 @@ pub struct Checked {
     /// Functions that are not known to be harmless and are therefore to be looked up. Those of the server that are known to be
     /// are not listed; for Postgres the text calls them by `pg_catalog.NAME`, so that nothing can stand in their place. In the other
     /// dialects a function that is not known is refused.
+    ///
+    /// Names after a dot are among them: where there is no such column, Postgres calls the function of that name with what stands
+    /// before the dot, be it a row, `('/etc/passwd'::text).pg_read_file`, or a function's value.
     pub functions: Vec<Named>,
     /// Operators that it uses, as they are not always the server's own: somebody may have made `+` a function. Postgres only.
     pub operators: Vec<Named>,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::functions::{POSTGRES, POSTGRES_REFUSED, POSTGRES_TYPES};
+use crate::functions::{POSTGRES, POSTGRES_REFUSED, POSTGRES_REFUSED_OTHERS, POSTGRES_TYPES};
 use crate::shapes::is_kind;
 use crate::{Name, Refusal, Statement};
 
@@ -114,6 +114,17 @@ fn strings(parts: Option<&Value>) -> Vec<&str> {
         .collect()
 }
 
+fn list<'a>(fields: &'a Fields, field: &str) -> Option<&'a [Value]> {
+    fields.get(field).and_then(Value::as_array).map(Vec::as_slice)
+}
+
+fn unknown(function: &str) -> Refusal {
+    Refusal::new(
+        format!("the function {function} does more than read rows, or is not known not to"),
+        "Leave it out; functions of text, numbers, dates, JSON, arrays, windows and aggregates may be used",
+    )
+}
+
 fn text<'a>(fields: &'a Fields, field: &str) -> &'a str {
     fields.get(field).and_then(Value::as_str).unwrap_or_default()
 }
@@ -158,6 +169,16 @@ impl Reader {
             "RangeVar" => self.relation(fields)?,
             "RangeTableSample" => sample(fields)?,
             "FuncCall" => self.call(fields)?,
+            "ColumnRef" => {
+                if let Some([_, .., last]) = list(fields, "fields") {
+                    self.attribute(last)?;
+                }
+            }
+            "AIndirection" => {
+                for part in list(fields, "indirection").unwrap_or_default() {
+                    self.attribute(part)?;
+                }
+            }
             "AExpr" => self.operator(fields.get("name")),
             "SubLink" => self.operator(fields.get("oper_name")),
             "SortBy" => self.operator(fields.get("use_op")),
@@ -235,11 +256,8 @@ impl Reader {
             }
         };
         let harmless = POSTGRES.has(name) && matches!(schema, "" | OWN);
-        if !harmless && (schema == OWN || POSTGRES_REFUSED.has(name)) {
-            return Err(Refusal::new(
-                format!("the function {name} does more than read rows, or is not known not to"),
-                "Leave it out; functions of text, numbers, dates, JSON, arrays, windows and aggregates may be used",
-            ));
+        if !harmless && (schema == OWN || POSTGRES_REFUSED.has(name) || POSTGRES_REFUSED_OTHERS.has(name)) {
+            return Err(unknown(name));
         }
         if !harmless {
             self.functions.insert(named(schema, name));
@@ -249,6 +267,22 @@ impl Reader {
                 .own
                 .extend(place.and_then(|place| usize::try_from(place).ok()));
         }
+        Ok(())
+    }
+
+    /// A column, or what the server makes of a name after a dot when there is no such column: a call of the function of that
+    /// name with what stands before the dot.
+    fn attribute(&mut self, name: &Value) -> Result<(), Refusal> {
+        let Some(name) = name["node"]["String"]["sval"].as_str() else {
+            return Ok(());
+        };
+        if POSTGRES.has(name) || POSTGRES_TYPES.has(name) {
+            return Ok(());
+        }
+        if POSTGRES_REFUSED.has(name) {
+            return Err(unknown(name));
+        }
+        self.functions.insert(named("", name));
         Ok(())
     }
 

@@ -293,6 +293,15 @@ fn threat_089_no_function_reaches_files() {
             "SELECT cursor_to_xml('c', 1, true, false, '')",
             "SELECT ts_stat('SELECT 1')",
             "SELECT ts_rewrite('a'::tsquery, 'SELECT 1')",
+            // without parentheses after it a function is called all the same
+            "SELECT ('/etc/passwd'::text).pg_read_file",
+            "SELECT (a).pg_read_file FROM t",
+            "SELECT ((a).b).pg_read_file FROM t",
+            "SELECT f.pg_read_file FROM unnest(ARRAY['/etc/passwd']) AS f",
+            "SELECT s.t.pg_ls_dir FROM s.t",
+            "SELECT 1 FROM t ORDER BY t.lo_unlink",
+            "SELECT (a[1]).lo_import FROM t",
+            "SELECT (ARRAY['x'])[1].pg_read_file",
         ],
     );
 }
@@ -349,6 +358,11 @@ fn threat_091_functions_of_the_server_are_listed_ones() {
             "SELECT pg_advisory_unlock_all()",
             "SELECT pg_sleep(1e6)",
             "SELECT pg_sleep_for('1 day'), pg_sleep_until('tomorrow')",
+            "SELECT (1e6::float8).pg_sleep",
+            "SELECT ('s'::regclass).nextval",
+            "SELECT f.setseed FROM generate_series(0, 1) f",
+            "SELECT (VALUES (1)).pg_advisory_lock",
+            "SELECT ('SELECT 1'::text).ts_stat",
             "SELECT pg_import_system_collations('x')",
             "SELECT pg_notify('x', 'y')",
             "SELECT pg_export_snapshot()",
@@ -376,6 +390,12 @@ fn threat_091_functions_of_the_server_are_listed_ones() {
     assert!(known.functions.is_empty());
     let foreign = checked(Postgres, "SELECT mine(a), app.mine(b), public.lower(c) FROM t");
     assert_eq!(crate::names(&foreign.functions), ["mine", "app.mine", "public.lower"]);
+    // What follows a dot may be one, unless it is one that may be called.
+    let columns = checked(
+        Postgres,
+        "SELECT t.mine, (t).other, s.t.third, t.date, t.time, a.*, alone FROM s.t t, a",
+    );
+    assert_eq!(crate::names(&columns.functions), ["mine", "other", "third"]);
 }
 
 #[test]
