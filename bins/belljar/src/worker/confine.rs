@@ -65,6 +65,8 @@ const CALLS: &[(libc::c_long, Allowed)] = &[
     (libc::SYS_mremap, Allowed::Whatever),
     (libc::SYS_munmap, Allowed::Whatever),
     (libc::SYS_madvise, Allowed::Whatever),
+    // the allocator counts processors when memory gets short
+    (libc::SYS_sched_getaffinity, Allowed::Whatever),
     // time and chance
     (libc::SYS_clock_gettime, Allowed::Whatever),
     (libc::SYS_gettimeofday, Allowed::Whatever),

@@ -70,11 +70,18 @@ fn shell(script: &str) -> Worker {
     Worker::new(Config {
         program: "/bin/sh".into(),
         arguments: vec!["-c".into(), script.into()],
-        start: Duration::from_secs(5),
-        check: Duration::from_millis(300),
+        start: Duration::from_secs(30),
+        check: if script.ends_with(HANGS) {
+            Duration::from_millis(300)
+        } else {
+            Duration::from_secs(30)
+        },
         ..Config::default()
     })
 }
+
+/// How a script ends that never answers.
+const HANGS: &str = "exec /bin/cat >/dev/null";
 
 /// The shell's command that says a frame.
 fn says(frame: &str) -> String {
@@ -346,9 +353,15 @@ async fn what_is_no_worker_is_killed_and_its_words_are_told() {
         ("exit 3".to_owned(), "code 3"),
         ("kill -SEGV $$".to_owned(), "memory that is not there"),
         ("kill -ABRT $$".to_owned(), "want of memory"),
-        (format!("{} exec /bin/cat >/dev/null", ready()), "within 0.3 s"),
-        (format!("{} read x; kill -SYS $$", ready()), "may not have"),
-        (format!("{} read x; printf 'AAAAAAAAAAAA'", ready()), "nonsense"),
+        (format!("{} {HANGS}", ready()), "within 0.3 s"),
+        (
+            format!("{} /usr/bin/head -c 1 >/dev/null; kill -SYS $$", ready()),
+            "may not have",
+        ),
+        (
+            format!("{} /usr/bin/head -c 1 >/dev/null; printf 'AAAAAAAAAAAA'", ready()),
+            "nonsense",
+        ),
         (
             format!("{} {} read x", ready(), says(r#"{"returned":{"value":1}}"#)),
             "not asked",
