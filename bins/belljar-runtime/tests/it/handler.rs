@@ -1,6 +1,7 @@
 //! A control plane that remembers what it was asked, plays replies, and lets `good.test` through to an echo.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use async_trait::async_trait;
@@ -10,7 +11,8 @@ use futures::stream::{self, BoxStream, StreamExt};
 use lifecycle::Tasks;
 use link::server::{Carrier, Connection, LinkHandler, ServiceAnswer};
 use protocol::{
-    Denial, Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, ToControl, TurnReply, TurnRequest,
+    Denial, ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, ToControl, TurnReply,
+    TurnRequest,
 };
 use secret::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,6 +29,10 @@ pub(crate) struct Handler {
     pub(crate) replies: Mutex<VecDeque<TurnReply>>,
     /// Calls of services.
     pub(crate) asked: Mutex<Vec<ServiceRequest>>,
+    /// What programs asked of models.
+    pub(crate) models: Mutex<Vec<ModelRequest>>,
+    /// The model `slow` goes on when this file is there.
+    pub(crate) slow: Mutex<Option<PathBuf>>,
     pub(crate) together: Arc<Barrier>,
     /// Decides on names and connections, where there is one.
     pub(crate) outside: OnceLock<Outside>,
@@ -56,6 +62,8 @@ impl Handler {
             turns: Mutex::default(),
             replies: Mutex::default(),
             asked: Mutex::default(),
+            models: Mutex::default(),
+            slow: Mutex::default(),
             together: Arc::new(Barrier::new(TOGETHER)),
             outside: OnceLock::new(),
             events,
@@ -163,6 +171,35 @@ impl LinkHandler for Handler {
                 format!("crm.{method} is not allowed"),
             )),
         }
+    }
+
+    async fn model(
+        &self,
+        _: SandboxId,
+        token: &Secret,
+        request: ModelRequest,
+    ) -> Result<ServiceAnswer, ServiceFailure> {
+        self.see(token, format!("model {}", request.route.path()))?;
+        let slow = self.slow.lock().unwrap().take();
+        self.models.lock().unwrap().push(request);
+        let said = |text: &'static str| Ok(Bytes::from_static(text.as_bytes()));
+        let body = match slow {
+            None => stream::iter([said("data: {\"said\":1}\n\n"), said("data: [DONE]\n")]).boxed(),
+            Some(file) => {
+                let heard = stream::once(async move {
+                    while !file.exists() {
+                        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+                    }
+                    said("data: second\n\n")
+                });
+                stream::iter([said("data: first\n\n")]).chain(heard).boxed()
+            }
+        };
+        Ok(ServiceAnswer {
+            media_type: "text/event-stream".to_owned(),
+            length: None,
+            body,
+        })
     }
 
     async fn event(&self, _: SandboxId, event: ToControl) {

@@ -7,6 +7,7 @@ mod clients;
 mod control;
 mod files;
 mod handler;
+mod harness;
 mod jail;
 mod link;
 mod network;

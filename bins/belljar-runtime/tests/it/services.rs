@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::handler::{TOGETHER, reply};
 use crate::jail::{Jail, exec, limits, words};
 
-fn grants() -> Grants {
+pub(crate) fn grants() -> Grants {
     let methods = ["echo", "text", "bytes", "large", "cut", "together", "limited", "denied"];
     Grants {
         services: vec![ServiceGrant {
