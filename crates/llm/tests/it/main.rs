@@ -5,5 +5,6 @@
 mod bounds;
 mod decode;
 mod encode;
+mod foreign;
 mod golden;
 mod round_trip;

@@ -216,3 +216,95 @@ fn the_examples_of_the_documentation_are_scripts() {
         Script::parse(example).unwrap_or_else(|problem| panic!("{problem}\n{example}"));
     }
 }
+
+/// Words of a person, in three languages.
+fn asked(format: Format, streams: bool) -> Vec<u8> {
+    let key = match format {
+        Format::OpenaiResponses => "input",
+        Format::AnthropicMessages | Format::OpenaiChat => "messages",
+    };
+    json!({key: [{"role": "user", "content": "go"}], "max_tokens": 500, "stream": streams})
+        .to_string()
+        .into_bytes()
+}
+
+#[tokio::test]
+async fn a_script_says_the_same_in_three_languages_at_once_and_as_a_stream() {
+    let script = Script::parse(
+        "steps:\n- thinking: Hm.\n  text: Here you are, my friend.\n  piece: 7\n  tools:\n  - { name: exec, input: { code: '1' } }\n\
+         \x20 usage: { input: 70, cache_read: 20, cache_write: 10, output: 9, thinking: 2 }\n",
+    )
+    .unwrap();
+    for format in Format::ALL {
+        let mut answer = script.play(&asked(format, true), format, true).unwrap();
+        let mut decoder = Decoder::new(format);
+        let mut events = Vec::new();
+        while let Some(piece) = answer.body.piece().await.unwrap() {
+            decoder.feed(&piece, &mut events).unwrap();
+        }
+        let Some(StreamEvent::Done(reply)) = events.pop() else {
+            panic!("{format:?}: {events:?}");
+        };
+        let words = said(&reply);
+        for part in ["Hm.", "Here you are, my friend.", "exec", r#""code":"1""#] {
+            assert!(words.contains(part), "{format:?}: {words}");
+        }
+        let usage = reply.usage;
+        assert_eq!(
+            (usage.input, usage.cache_read, usage.cache_write),
+            (70, 20, 10),
+            "{format:?}"
+        );
+        assert_eq!((usage.output, usage.thinking), (9, 2), "{format:?}");
+        let mut answer = script.play(&asked(format, false), format, false).unwrap();
+        let whole = answer.body.piece().await.unwrap().unwrap();
+        let told = llm::whole_reply(format, &whole);
+        assert_eq!(
+            (told.usage, told.counted),
+            (usage, llm::Counted::ByProvider),
+            "{format:?}"
+        );
+        assert!(String::from_utf8_lossy(&whole).contains("my friend."), "{format:?}");
+    }
+}
+
+#[test]
+fn turns_and_results_are_read_in_three_languages() {
+    let conversations = [
+        (
+            Format::AnthropicMessages,
+            json!({"max_tokens": 9, "messages": [
+                {"role": "user", "content": "go"},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "x", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "one"},
+                                             {"type": "tool_result", "tool_use_id": "b", "content": [{"type": "text", "text": "two"}]}]},
+            ]}),
+        ),
+        (
+            Format::OpenaiChat,
+            json!({"max_completion_tokens": 9, "messages": [
+                {"role": "system", "content": "be"}, {"role": "user", "content": [{"type": "text", "text": "go"}]},
+                {"role": "assistant", "content": null, "tool_calls": []},
+                {"role": "tool", "tool_call_id": "a", "content": "one"}, {"role": "tool", "tool_call_id": "b", "content": "two"},
+            ]}),
+        ),
+        (
+            Format::OpenaiResponses,
+            json!({"max_output_tokens": 9, "input": [
+                {"role": "developer", "content": "be"}, {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
+                {"type": "reasoning", "summary": []}, {"type": "function_call", "call_id": "a"}, {"type": "function_call", "call_id": "b"},
+                {"type": "function_call_output", "call_id": "a", "output": "one"},
+                {"type": "function_call_output", "call_id": "b", "output": "two"},
+            ]}),
+        ),
+    ];
+    for (format, body) in conversations {
+        let request = super::request::Request::parse(body.to_string().as_bytes(), format).unwrap();
+        assert_eq!(
+            (request.turn, request.prompt.as_str(), request.max_tokens),
+            (2, "go", 9),
+            "{format:?}"
+        );
+        assert_eq!(request.results, ["one", "two"], "{format:?}");
+    }
+}

@@ -48,6 +48,7 @@ pub(super) fn whole(speech: &Speech, format: Format, counts: bool) -> Value {
             }
             let mut told = anthropic_input(&speech.usage);
             told["output_tokens"] = speech.usage.output.into();
+            told["output_tokens_details"] = json!({"thinking_tokens": speech.usage.thinking});
             json!({
                 "id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted", "content": content,
                 "stop_reason": speech.stop, "stop_sequence": null, "usage": usage(told),

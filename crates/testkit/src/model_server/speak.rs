@@ -41,7 +41,8 @@ impl Speech {
     }
 
     /// The events of the stream, each a whole one.
-    pub(super) fn events(&self, protocol: Protocol) -> Vec<String> {
+    #[must_use]
+    pub fn events(&self, protocol: Protocol) -> Vec<String> {
         match protocol {
             Protocol::Anthropic => named(&self.anthropic()),
             Protocol::Responses => named(&self.responses()),
