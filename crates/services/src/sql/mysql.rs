@@ -72,7 +72,7 @@ impl MySql {
             server: Arc::new(Server {
                 way: Way::new(bound),
                 name: bound.name.clone(),
-                encryption: bound.tls.clone().and_then(|tls| Encryption::new(tls, &bound.host)),
+                encryption: bound.encryption.clone(),
             }),
             schemas: bound.schemas.clone(),
             worker: bound.worker.clone(),
@@ -124,6 +124,8 @@ impl MySql {
                  SESSION lock_wait_timeout = {waits}, SESSION sql_big_selects = 0, SESSION max_join_size = {join}, \
                  SESSION time_zone = '+00:00', SESSION group_concat_max_len = 65536"
             ),
+            // A statement that commits by itself would find itself in a transaction that writes.
+            "SET SESSION TRANSACTION READ ONLY".to_owned(),
             "START TRANSACTION READ ONLY".to_owned(),
         ] {
             connection.command(&ours).await.map_err(failed)?;
@@ -144,17 +146,17 @@ impl MySql {
             )
             .remedy("write ? in the statement, and a value for each in parameters"));
         }
+        if statement.columns == 0 {
+            return Err(Failure::new(
+                Code::InvalidArguments,
+                format!("{}: the statement gives no columns, so it was not run", asked.what),
+            )
+            .remedy("write SELECT with at least one column"));
+        }
         let columns = connection
             .execute(&statement, &asked.parameters)
             .await
             .map_err(failed)?;
-        if columns.is_empty() {
-            return Err(Failure::new(
-                Code::InvalidArguments,
-                format!("{}: the statement gives no columns", asked.what),
-            )
-            .remedy("write SELECT with at least one column"));
-        }
         rows.columns(
             &columns
                 .iter()
@@ -224,7 +226,7 @@ impl Server {
                 Code::NotFound,
                 format!("{what}: the database refuses the statement: {why}"),
             )
-            .remedy("tables() lists the tables, describe({table}) the columns of one"),
+            .remedy("tables() lists the tables, columns({table}) the columns of one"),
             Broken::Said { code: 1104, .. } => Failure::new(
                 Code::Refused,
                 format!("{what}: the statement was refused before it ran: it would look at more than {EXAMINED} rows"),

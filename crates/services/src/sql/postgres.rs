@@ -17,6 +17,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::{CancelToken, Client, NoTls, Statement};
 use worker::Worker;
 
+use self::frame::{LARGEST, Overflow};
 use self::values::{Parameter, Text, Wrapped};
 use super::Asked;
 use super::pool::{Login, Pool, Way};
@@ -37,8 +38,14 @@ pub(super) struct Postgres {
     functions: Vec<String>,
     max_cost: f64,
     worker: Worker,
-    pool: Pool<Client>,
+    pool: Pool<Session>,
     warned: AtomicBool,
+}
+
+/// A connection of a role that was judged.
+struct Session {
+    client: Client,
+    overflow: Overflow,
 }
 
 /// A statement that runs. Where it is not said to have ended, the server is told to stop.
@@ -53,7 +60,7 @@ impl Postgres {
         Self {
             way: std::sync::Arc::new(Way::new(bound)),
             name: bound.name.clone(),
-            encryption: bound.tls.clone().and_then(|tls| Encryption::new(tls, &bound.host)),
+            encryption: bound.encryption.clone(),
             schemas: bound.schemas.clone(),
             functions: bound.functions.clone(),
             max_cost: bound.max_cost,
@@ -65,16 +72,24 @@ impl Postgres {
 
     pub(super) async fn run(&self, asked: &Asked, rows: &mut Rows, tasks: &Tasks) -> Result<(), Failure> {
         let login = self.way.login()?;
-        let client = match self.pool.take(&login, |client| !client.is_closed()) {
-            Some(client) => client,
+        let session = match self.pool.take(&login, |session| !session.client.is_closed()) {
+            Some(session) => session,
             None => self.connect(&login, tasks).await?,
         };
+        let client = &session.client;
         let mut running = Running {
             postgres: self,
             tasks,
             token: Some(client.cancel_token()),
         };
-        let result = self.within(&client, asked, rows).await;
+        let result = self.within(client, asked, rows).await;
+        if session.overflow.happened() {
+            return Err(Failure::new(
+                Code::AnswerTooLarge,
+                format!("{}: a row has more than {LARGEST} bytes", asked.what),
+            )
+            .remedy("name the columns you need, and take parts of long values, such as left(body, 1000)"));
+        }
         let ended = match &result {
             // What is left of an answer would be read first.
             Ok(whole) => *whole,
@@ -82,7 +97,7 @@ impl Postgres {
         };
         if ended && client.batch_execute(CLEAN).await.is_ok() {
             running.token = None;
-            self.pool.put(client, login, tasks);
+            self.pool.put(session, login, tasks);
         }
         result.map(|_| ())
     }
@@ -193,10 +208,6 @@ impl Postgres {
             return failure;
         }
         let Some(said) = error.as_db_error() else {
-            if let Some(large) = frame::too_large(error) {
-                return Failure::new(Code::AnswerTooLarge, format!("{what}: {large}"))
-                    .remedy("name the columns you need, and take parts of long values, such as left(body, 1000)");
-            }
             return Failure::new(
                 Code::AnswerCut,
                 format!(
@@ -225,7 +236,7 @@ impl Postgres {
         match (said.hint(), said.code()) {
             (Some(hint), _) => failure.remedy(words(hint)),
             (None, &SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN) => {
-                failure.remedy("tables() lists the tables, describe({table}) the columns of one")
+                failure.remedy("tables() lists the tables, columns({table}) the columns of one")
             }
             _ => failure,
         }
@@ -254,7 +265,11 @@ impl Drop for Running<'_> {
             // Without it the statement ends by its own timeout.
             let Ok(stream) = way.dial().await else { return };
             let _ = match encryption {
-                Some(encryption) => token.cancel_query_raw(stream, connect::Tls(encryption)).await,
+                Some(encryption) => {
+                    token
+                        .cancel_query_raw(stream, connect::Tls(encryption, Overflow::default()))
+                        .await
+                }
                 None => token.cancel_query_raw(stream, NoTls).await,
             };
         });

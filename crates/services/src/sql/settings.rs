@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use dial::{Allow, Dialer};
-use rustls::ClientConfig;
 use serde::Deserialize;
 use worker::Worker;
 
+use super::tls::Encryption;
 use crate::credentials::Credentials;
 use crate::definition::{Auth, Engine, Sql};
 use crate::plan::{Problems, Shared};
@@ -65,7 +65,8 @@ pub(super) struct Bound {
     pub(super) file: PathBuf,
     pub(super) schemas: Vec<String>,
     pub(super) functions: Vec<String>,
-    pub(super) tls: Option<ClientConfig>,
+    /// None: what is sent goes as it is.
+    pub(super) encryption: Option<Encryption>,
     pub(super) max_cost: f64,
     pub(super) warehouse: Option<String>,
     pub(super) role: Option<String>,
@@ -124,6 +125,19 @@ impl Bound {
                 "take tls = \"off\" away, or name the address of an inner server in `addresses`",
             );
         }
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let encryption = match database.tls {
+            TransportSecurity::Verify if !is_file => Encryption::new(shared.tls.clone(), &host),
+            _ => None,
+        };
+        if encryption.is_none() && database.tls == TransportSecurity::Verify && !is_file && complete {
+            complete = false;
+            problems.say(
+                "database.host",
+                format!("{host:?} is no name or address that a certificate could be for"),
+                "write the server's name",
+            );
+        }
         let way = if engine == Engine::Snowflake {
             Auth::KeyPair
         } else {
@@ -135,7 +149,7 @@ impl Bound {
         Some(Self {
             service: service.to_owned(),
             engine,
-            host: host.trim_end_matches('.').to_ascii_lowercase(),
+            host,
             port: database.port.unwrap_or(match engine {
                 Engine::Postgres => 5432,
                 Engine::Snowflake => 443,
@@ -149,7 +163,7 @@ impl Bound {
             name,
             file,
             functions: database.functions.clone(),
-            tls: (database.tls == TransportSecurity::Verify).then(|| shared.tls.clone()),
+            encryption,
             max_cost: database.max_cost.unwrap_or(COST),
             warehouse: database.warehouse.clone(),
             role: database.role.clone(),

@@ -52,7 +52,7 @@ struct Running<'a> {
 
 impl Snowflake {
     pub(super) fn new(bound: &Bound, shared: &Shared, problems: &mut Problems<'_>) -> Option<Self> {
-        let scheme = if bound.tls.is_some() { "https" } else { "http" };
+        let scheme = if bound.encryption.is_some() { "https" } else { "http" };
         let base = Url::parse(&format!("{scheme}://{}:{}", bound.host, bound.port));
         let client = Client::new(
             &bound.service,
@@ -325,7 +325,7 @@ impl Api {
                     crate::refusal::words(said.into())
                 ),
             )
-            .remedy("tables() lists the tables, describe({table}) the columns of one")
+            .remedy("tables() lists the tables, columns({table}) the columns of one")
             .after(wait));
         }
     }

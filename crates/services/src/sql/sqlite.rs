@@ -207,7 +207,7 @@ impl Sqlite {
                     .remedy("take parts of long values, such as substr(body, 1, 1000)")
             }
             _ => Failure::new(Code::Refused, format!("{what}: the database says: {said}"))
-                .remedy("tables() lists the tables, describe({table}) the columns of one"),
+                .remedy("tables() lists the tables, columns({table}) the columns of one"),
         }
     }
 }

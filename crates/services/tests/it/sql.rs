@@ -26,13 +26,13 @@ use worker::Worker;
 
 use crate::rig::guard;
 
-pub(crate) const DEFINITION: &str = r#"
+const DEFINITION: &str = r#"
 name = "warehouse"
 summary = "Numbers"
 kind = "sql"
 engines = ["postgres", "mysql", "mariadb", "sqlite", "snowflake"]
 [limits]
-timeout = "4s"
+timeout = "TIMEOUT"
 [methods.query]
 summary = "Rows"
 request = "query"
@@ -43,9 +43,9 @@ limits = { response = "1MiB" }
 [methods.tables]
 summary = "Tables"
 request = "tables"
-[methods.describe]
+[methods.columns]
 summary = "Columns"
-request = "describe"
+request = "columns"
 "#;
 
 /// Passwords of every user.
@@ -102,12 +102,12 @@ impl Database {
     }
 
     pub(crate) fn of(fence: Fence, user: &str, database: DatabaseSettings) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let warehouse = folder.path().join("warehouse");
-        std::fs::create_dir(&warehouse).unwrap();
-        std::fs::write(warehouse.join("service.toml"), DEFINITION).unwrap();
-        let (catalogue, mistakes) = Catalogue::load(&[folder.path()]);
-        assert!(mistakes.is_empty(), "{mistakes:?}");
+        Self::patient(fence, user, database, "4s")
+    }
+
+    /// One whose statements have that much time.
+    pub(crate) fn patient(fence: Fence, user: &str, database: DatabaseSettings, timeout: &str) -> Self {
+        let catalogue = catalogue(timeout);
         let settings = ServiceSettings {
             auth: [
                 ("user".to_owned(), Bound::from(user)),
@@ -172,6 +172,17 @@ impl Database {
             Err(failure) => panic!("{sql}: {failure:?}"),
         }
     }
+}
+
+/// The definition.
+pub(crate) fn catalogue(timeout: &str) -> Catalogue {
+    let folder = tempfile::tempdir().unwrap();
+    let warehouse = folder.path().join("warehouse");
+    std::fs::create_dir(&warehouse).unwrap();
+    std::fs::write(warehouse.join("service.toml"), DEFINITION.replace("TIMEOUT", timeout)).unwrap();
+    let (catalogue, mistakes) = Catalogue::load(&[folder.path()]);
+    assert!(mistakes.is_empty(), "{mistakes:?}");
+    catalogue
 }
 
 /// Sends attacks through every fence. With all of it each is refused; with less of it nothing changes either.

@@ -9,7 +9,7 @@ use crate::definition::{Access, Action, Answer, Auth, Engine, Kind, Method, Poin
 use crate::schema::Schema;
 
 /// What a request of a method may be.
-const REQUESTS: [&str; 4] = ["query", "export", "tables", "describe"];
+const REQUESTS: [&str; 4] = ["query", "export", "tables", "columns"];
 
 /// Reads what `service.toml` says of the database.
 pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
@@ -130,7 +130,7 @@ fn given(table: &Table<'_>) -> Option<(Common, Statement)> {
     if !table.has("request") {
         table.required(
             "request",
-            "one of \"query\", \"export\", \"tables\" and \"describe\", or sql = \"SELECT …\"",
+            "one of \"query\", \"export\", \"tables\" and \"columns\", or sql = \"SELECT …\"",
         );
     }
     let (statement, arguments, result) = match table.word("request", &REQUESTS)? {
@@ -194,7 +194,7 @@ fn describe() -> Value {
     object(json!({ "table": table }), json!(["table"]))
 }
 
-fn columns() -> Value {
+fn heads() -> Value {
     json!({ "type": "array", "items": object(json!({ "name": { "type": "string" }, "type": { "type": "string" } }), json!(["name", "type"])) })
 }
 
@@ -202,7 +202,7 @@ fn columns() -> Value {
 fn rows(row: Value) -> Value {
     object(
         json!({
-            "columns": columns(),
+            "columns": heads(),
             "rows": { "type": "array", "items": row },
             "truncated": { "type": "boolean", "description": "Whether there were more rows than the limit, or than fit." },
         }),

@@ -27,6 +27,7 @@ pub(super) struct Connection {
 /// A statement that the server has read.
 pub(super) struct Prepared {
     id: u32,
+    pub(super) columns: u16,
     pub(super) parameters: u16,
 }
 
@@ -82,7 +83,11 @@ impl Connection {
             }
         }
         self.quiet = true;
-        Ok(Prepared { id, parameters })
+        Ok(Prepared {
+            id,
+            columns,
+            parameters,
+        })
     }
 
     /// Runs it. What it gives are the columns; the rows come by [`Self::row`].

@@ -11,8 +11,8 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::TlsConnect;
 use tokio_postgres::{Client, Config, NoTls};
 
-use super::frame::Measured;
-use super::{Encryption, Login, Postgres, certificate};
+use super::frame::{Measured, Overflow};
+use super::{Encryption, Login, Postgres, Session, certificate};
 use crate::{Code, Failure};
 
 /// Roles that reach beyond the database, or write to all of it.
@@ -20,7 +20,7 @@ const FORBIDDEN: &str = "'pg_read_server_files', 'pg_write_server_files', 'pg_ex
                          'pg_signal_backend', 'pg_write_all_data', 'pg_checkpoint', 'pg_create_subscription', 'pg_maintain'";
 
 /// Encrypts what the server agreed to encrypt.
-pub(super) struct Tls(pub(super) Encryption);
+pub(super) struct Tls(pub(super) Encryption, pub(super) Overflow);
 
 impl TlsConnect<TcpStream> for Tls {
     type Stream = Measured<tokio_rustls::client::TlsStream<TcpStream>>;
@@ -28,13 +28,17 @@ impl TlsConnect<TcpStream> for Tls {
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
 
     fn connect(self, stream: TcpStream) -> Self::Future {
-        Box::pin(async move { self.0.encrypt(stream).await.map(Measured::new) })
+        Box::pin(async move {
+            let stream = self.0.encrypt(stream).await?;
+            Ok(Measured::new(stream, self.1))
+        })
     }
 }
 
 impl Postgres {
     /// Opens a connection of a role that may be used.
-    pub(super) async fn connect(&self, login: &Login, tasks: &Tasks) -> Result<Client, Failure> {
+    pub(super) async fn connect(&self, login: &Login, tasks: &Tasks) -> Result<Session, Failure> {
+        let overflow = Overflow::default();
         let stream = self.way.dial().await?;
         let mut config = Config::new();
         config
@@ -47,7 +51,7 @@ impl Postgres {
         let client = match self.encryption.clone() {
             Some(encryption) => {
                 config.ssl_mode(SslMode::Require);
-                let opened = config.connect_raw(stream, Tls(encryption)).await;
+                let opened = config.connect_raw(stream, Tls(encryption, overflow.clone())).await;
                 let (client, connection) = opened.map_err(|error| self.unopened(&error))?;
                 tasks.spawn_until_stopped(async move {
                     // What breaks it is told to whoever waits for an answer.
@@ -57,7 +61,7 @@ impl Postgres {
             }
             None => {
                 config.ssl_mode(SslMode::Disable);
-                let opened = config.connect_raw(Measured::new(stream), NoTls).await;
+                let opened = config.connect_raw(Measured::new(stream, overflow.clone()), NoTls).await;
                 let (client, connection) = opened.map_err(|error| self.unopened(&error))?;
                 tasks.spawn_until_stopped(async move {
                     let _ = connection.await;
@@ -66,7 +70,7 @@ impl Postgres {
             }
         };
         self.judge(&client).await?;
-        Ok(client)
+        Ok(Session { client, overflow })
     }
 
     fn unopened(&self, error: &tokio_postgres::Error) -> Failure {

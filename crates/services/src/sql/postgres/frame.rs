@@ -2,39 +2,32 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsStream};
 
 /// The largest message.
-const LARGEST: u32 = 16 << 20;
+pub(super) const LARGEST: u32 = 16 << 20;
 /// A message begins with its kind and its length, which counts itself.
 const HEAD: usize = 5;
 
-/// A message is too large.
-#[derive(Debug, thiserror::Error)]
-#[error("a row has {0} bytes, at most {LARGEST} are taken")]
-pub(super) struct TooLarge(u32);
+/// Whether a message was too large. Clones share it: the stream says so, and whoever waits for an answer reads it.
+#[derive(Clone, Default)]
+pub(super) struct Overflow(Arc<AtomicBool>);
 
-/// The failure that an error carries, if a message was too large.
-pub(super) fn too_large<'e>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e TooLarge> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error
-            .downcast_ref::<io::Error>()
-            .and_then(|error| error.get_ref()?.downcast_ref())
-        {
-            return Some(found);
-        }
-        next = error.source();
+impl Overflow {
+    pub(super) fn happened(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
     }
-    None
 }
 
 /// A stream of messages that ends before one that is too large.
 pub(super) struct Measured<S> {
     inner: S,
+    overflow: Overflow,
     head: [u8; HEAD],
     filled: usize,
     /// Bytes until the next message.
@@ -42,9 +35,10 @@ pub(super) struct Measured<S> {
 }
 
 impl<S> Measured<S> {
-    pub(super) fn new(inner: S) -> Self {
+    pub(super) fn new(inner: S, overflow: Overflow) -> Self {
         Self {
             inner,
+            overflow,
             head: [0; HEAD],
             filled: 0,
             left: 0,
@@ -67,7 +61,8 @@ impl<S> Measured<S> {
                 self.filled = 0;
                 self.left = u32::from_be_bytes([a, b, c, d]).saturating_sub(4);
                 if self.left > LARGEST {
-                    return Err(io::Error::other(TooLarge(self.left)));
+                    self.overflow.0.store(true, Ordering::Relaxed);
+                    return Err(io::ErrorKind::FileTooLarge.into());
                 }
             }
         }

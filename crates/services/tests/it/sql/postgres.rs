@@ -1,12 +1,13 @@
 //! PostgreSQL as it is.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
-use services::{Code, DatabaseSettings, Engine, TransportSecurity};
+use services::{Bound, Code, DatabaseSettings, Engine, ServiceSettings, TransportSecurity};
 
 use super::server::{Server, files, run, start};
-use super::{Database, Fence, PASSWORD, withstands};
+use super::{Database, Fence, PASSWORD, catalogue, withstands};
+use crate::rig::guard;
 
 /// The server's own user runs it where the tests are root's, as it refuses root.
 const SCRIPT: &str = r#"
@@ -53,14 +54,7 @@ ANALYZE orders;
 static SERVER: LazyLock<Server> = LazyLock::new(|| {
     let server = start("postgres", SCRIPT, |server| ask(server, "postgres", "SELECT 1").is_ok());
     ask(&server, "postgres", "CREATE DATABASE shop").unwrap();
-    ask(
-        &server,
-        "shop",
-        &SHOP
-            .replace("PASSWORD'", &format!("{PASSWORD}'"))
-            .replace("PASSWORD 'canary", "PASSWORD 'canary"),
-    )
-    .unwrap();
+    ask(&server, "shop", &SHOP.replace("'PASSWORD'", &format!("'{PASSWORD}'"))).unwrap();
     server
 });
 
@@ -194,7 +188,7 @@ async fn tables_are_listed_and_described() {
     );
     assert!(!listed.iter().any(|table| table["name"] == "salaries"), "{tables}");
     let described = database
-        .call("describe", json!({ "table": "public.orders" }))
+        .call("columns", json!({ "table": "public.orders" }))
         .await
         .unwrap();
     let described: Value = serde_json::from_slice(&described).unwrap();
@@ -203,7 +197,7 @@ async fn tables_are_listed_and_described() {
         json!({ "name": "amount", "type": "numeric(12,2)", "nullable": true, "key": false, "comment": "In euros, tax included" })
     );
     let failure = database
-        .call("describe", json!({ "table": "private.salaries" }))
+        .call("columns", json!({ "table": "private.salaries" }))
         .await
         .unwrap_err();
     assert_eq!(failure.code, Code::NotFound);
@@ -250,6 +244,27 @@ async fn a_role_that_is_too_mighty_is_not_used() {
         .await
         .unwrap_err();
     assert_eq!(failure.code, Code::CredentialRefused, "{failure:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_ends_with_the_secret_that_opened_it() {
+    let secrets = crate::rig::Secrets::default();
+    secrets.set("password", PASSWORD);
+    let settings = ServiceSettings {
+        auth: [("user", "reader"), ("password", "store:password")]
+            .map(|(slot, bound)| (slot.to_owned(), Bound::from(bound)))
+            .into(),
+        addresses: vec!["127.0.0.0/8".parse().unwrap()],
+        database: Some(settings()),
+        ..ServiceSettings::default()
+    };
+    let database = Database::with(&catalogue("20s"), settings, Arc::new(secrets.clone()), guard());
+    assert_eq!(database.rows("SELECT 1 AS x").await, json!([{ "x": 1 }]));
+    secrets.set("password", "revoked");
+    let failure = database.query("SELECT 1 AS x").await.unwrap_err();
+    assert_eq!(failure.code, Code::CredentialRefused, "{failure:?}");
+    secrets.set("password", PASSWORD);
+    assert_eq!(database.rows("SELECT 1 AS x").await, json!([{ "x": 1 }]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -469,34 +484,32 @@ async fn threat_094_rows_bytes_time_and_cost_have_an_end() {
         (answer["rows"].as_array().unwrap().len(), &answer["truncated"]),
         (1_000, &json!(true))
     );
-    for (statement, codes) in [
-        (
-            "SELECT count(*) FROM generate_series(1, 1000000000000) AS g",
-            [Code::Refused, Code::Timeout],
-        ),
-        (
-            "SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 100000) b, generate_series(1, 100000) c",
-            [Code::Refused, Code::Timeout],
-        ),
-        (
-            "SELECT repeat('x', 100000000) AS x",
-            [Code::AnswerTooLarge, Code::AnswerTooLarge],
-        ),
-        (
-            "SELECT repeat('x', 9000000) AS x",
-            [Code::AnswerTooLarge, Code::AnswerTooLarge],
-        ),
-        (
-            "SELECT repeat('x', 1000000000) AS x",
-            [Code::AnswerTooLarge, Code::Timeout],
-        ),
-        (
-            "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n FROM t) SELECT sum(n) FROM t",
-            [Code::Timeout, Code::Timeout],
-        ),
+    for statement in [
+        "SELECT count(*) FROM generate_series(1, 1000000000000) AS g",
+        "SELECT count(*) FROM generate_series(1, 100000) a, generate_series(1, 100000) b, generate_series(1, 100000) c",
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n FROM t) SELECT sum(n) FROM t",
     ] {
         let failure = database.query(statement).await.expect_err(statement);
-        assert!(codes.contains(&failure.code), "{statement}: {failure:?}");
+        assert!(
+            matches!(failure.code, Code::Refused | Code::Timeout),
+            "{statement}: {failure:?}"
+        );
+    }
+    // What the server estimates is refused before it runs, however much time there is.
+    let database = Database::patient(Fence::Whole, "reader", settings(), "2m");
+    let failure = database
+        .query("SELECT count(*) FROM generate_series(1, 1000000000000) AS g")
+        .await
+        .unwrap_err();
+    assert_eq!(failure.code, Code::Refused, "{failure:?}");
+    for (statement, words) in [
+        ("SELECT repeat('x', 9000000) AS x", "bytes in one row"),
+        ("SELECT repeat('x', 20000000) AS x", "a row has more than"),
+        ("SELECT repeat('x', 1000000000) AS x", "a row has more than"),
+    ] {
+        let failure = database.query(statement).await.expect_err(statement);
+        assert_eq!(failure.code, Code::AnswerTooLarge, "{statement}: {failure:?}");
+        assert!(failure.message.contains(words), "{statement}: {failure}");
     }
     // Many rows that fit one by one end where there is no more room.
     let answer = database

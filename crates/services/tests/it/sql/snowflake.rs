@@ -9,9 +9,9 @@ use axum::extract::Request;
 use axum::response::Response;
 use secret::{Reference, Secret};
 use serde_json::{Value, json};
-use services::{Bound, Catalogue, Code, DatabaseSettings, Engine, ServiceSettings, TransportSecurity};
+use services::{Bound, Code, DatabaseSettings, Engine, ServiceSettings, TransportSecurity};
 
-use super::{DEFINITION, Database};
+use super::{Database, catalogue};
 use crate::rig::guard;
 
 /// What was asked: verb, target, body.
@@ -61,12 +61,7 @@ async fn account() -> (u16, Asked) {
 }
 
 fn open(port: u16) -> Database {
-    let folder = tempfile::tempdir().unwrap();
-    let warehouse = folder.path().join("warehouse");
-    std::fs::create_dir(&warehouse).unwrap();
-    std::fs::write(warehouse.join("service.toml"), DEFINITION).unwrap();
-    let (catalogue, mistakes) = Catalogue::load(&[folder.path()]);
-    assert!(mistakes.is_empty(), "{mistakes:?}");
+    let catalogue = catalogue("20s");
     let key: Reference = "store:key".parse().unwrap();
     let secrets = BTreeMap::from([(key, Secret::new(include_str!("../keys/rsa.pem")))]);
     let settings = ServiceSettings {
@@ -157,10 +152,8 @@ async fn threat_099_no_statement_that_does_more_is_sent() {
         "CREATE TABLE t AS SELECT 1",
         "MERGE INTO t USING s ON true WHEN MATCHED THEN DELETE",
         "SELECT SYSTEM$WAIT(100)",
-        "SHOW TABLES",
         "SELECT SYSTEM$CANCEL_ALL_QUERIES(1)",
         "SET x = 1",
-        "DESCRIBE TABLE t",
         "SELECT * FROM t FOR UPDATE",
         "GRANT ROLE x TO USER y",
     ] {

@@ -59,7 +59,7 @@ async fn honest_questions_get_their_rows() {
     let bound = json!({ "sql": "SELECT count(*) AS n FROM recent WHERE customer = ?", "parameters": ["Ada"] });
     let answer: serde_json::Value = serde_json::from_slice(&database.call("query", bound).await.unwrap()).unwrap();
     assert_eq!(answer["rows"], json!([{ "n": 1 }]));
-    let described = database.call("describe", json!({ "table": "orders" })).await.unwrap();
+    let described = database.call("columns", json!({ "table": "orders" })).await.unwrap();
     let described: serde_json::Value = serde_json::from_slice(&described).unwrap();
     assert_eq!(
         described["columns"][1],
