@@ -35,6 +35,20 @@ const SHOW: [&str; 14] = [
     "transaction_read_only",
 ];
 
+/// What the grammar has words for and servers before PostgreSQL 16 and 17 call somebody's function by.
+const JSON: [(&str, &[&str]); 10] = [
+    ("JsonFuncExpr", &["json_exists", "json_query", "json_value"]),
+    ("JsonTable", &["json_table"]),
+    ("JsonObjectConstructor", &["json_object"]),
+    ("JsonArrayConstructor", &["json_array"]),
+    ("JsonArrayQueryConstructor", &["json_array"]),
+    ("JsonObjectAgg", &["json_objectagg"]),
+    ("JsonArrayAgg", &["json_arrayagg"]),
+    ("JsonParseExpr", &["json"]),
+    ("JsonScalarExpr", &["json_scalar"]),
+    ("JsonSerializeExpr", &["json_serialize"]),
+];
+
 /// What a tree names.
 pub(super) struct Names {
     /// All but the text.
@@ -178,6 +192,13 @@ impl Reader {
                 for part in list(fields, "indirection").unwrap_or_default() {
                     self.attribute(part)?;
                 }
+            }
+            _ if kind.starts_with("Json") => {
+                let names = JSON
+                    .iter()
+                    .filter(|(listed, _)| *listed == kind)
+                    .flat_map(|(_, names)| *names);
+                self.functions.extend(names.map(|name| named("", name)));
             }
             "AExpr" => self.operator(fields.get("name")),
             "SubLink" => self.operator(fields.get("oper_name")),

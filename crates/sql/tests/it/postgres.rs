@@ -390,6 +390,14 @@ fn threat_091_functions_of_the_server_are_listed_ones() {
     assert!(known.functions.is_empty());
     let foreign = checked(Postgres, "SELECT mine(a), app.mine(b), public.lower(c) FROM t");
     assert_eq!(crate::names(&foreign.functions), ["mine", "app.mine", "public.lower"]);
+    // To an older server these are no words of the language.
+    let newer = checked(
+        Postgres,
+        "SELECT JSON_VALUE(a, '$.b'), JSON_ARRAY(1), JSON_SCALAR(2), JSON_ARRAYAGG(a) FROM t",
+    );
+    for name in ["json_value", "json_array", "json_scalar", "json_arrayagg"] {
+        assert!(crate::names(&newer.functions).contains(&name.to_owned()), "{name}");
+    }
     // What follows a dot may be one, unless it is one that may be called.
     let columns = checked(
         Postgres,
