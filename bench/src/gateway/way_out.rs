@@ -91,17 +91,23 @@ async fn passed(programs: &Programs, visit: &Visit, authority: &Path) -> anyhow:
         Measure::value("G5", "  the body, directly", "MB/s", rate(&visit, &direct)),
         Measure::value("G5", "  the body, from inside", "MB/s", rate(&visit, &ours)),
     ];
-    match squid::passing() {
-        Ok(squid) => {
-            let theirs = through(&visit, squid.address, authority).await?;
+    let squid = async {
+        let squid = squid::passing()?;
+        through(&visit, squid.address, authority).await
+    };
+    match squid.await {
+        Ok(theirs) => {
             added = added.beside("squid", theirs.requests.at(0.5) - floor);
             body = body.beside("squid", share(&theirs));
         }
         Err(error) => eprintln!("bench: no squid for G5: {error:#}"),
     }
-    match mitmproxy::passing() {
-        Ok(mitmproxy) => {
-            let theirs = through(&visit, mitmproxy.address, authority).await?;
+    let mitmproxy = async {
+        let mitmproxy = mitmproxy::passing()?;
+        through(&visit, mitmproxy.address, authority).await
+    };
+    match mitmproxy.await {
+        Ok(theirs) => {
             more.push(Measure::times(
                 "G5",
                 "  added by mitmproxy",
@@ -157,16 +163,22 @@ async fn read(
         Measure::times("G6", "  directly, without a key", &direct.requests),
         Measure::times("G6", "  a new connection with its first request", &ours.first),
     ];
-    match mitmproxy::reading(authority, SECRET) {
-        Ok(mitmproxy) => {
-            let theirs = through(&keyed, mitmproxy.address, &mitmproxy.authority).await?;
+    let mitmproxy = async {
+        let mitmproxy = mitmproxy::reading(authority, SECRET)?;
+        through(&keyed, mitmproxy.address, &mitmproxy.authority).await
+    };
+    match mitmproxy.await {
+        Ok(theirs) => {
             added = added.beside("mitmproxy", theirs.requests.at(0.5) - floor);
         }
         Err(error) => eprintln!("bench: no mitmproxy for G6: {error:#}"),
     }
-    match squid::reading(authority, SECRET) {
-        Ok(squid) => {
-            let theirs = through(&keyed, squid.address, &squid.authority).await?;
+    let squid = async {
+        let squid = squid::reading(authority, SECRET)?;
+        through(&keyed, squid.address, &squid.authority).await
+    };
+    match squid.await {
+        Ok(theirs) => {
             more.push(Measure::times(
                 "G6",
                 "  added by squid's ssl-bump",
