@@ -7,6 +7,7 @@ mod budgets;
 mod hostile;
 mod killing;
 mod prompts;
+mod raw;
 mod rights;
 mod sandboxes;
 mod services;

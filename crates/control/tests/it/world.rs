@@ -294,7 +294,11 @@ pub(crate) fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -
     differs(&mut first);
     settings.price = first.price;
     let model = |name, settings| Model::new(name, settings).unwrap_or_else(|problems| panic!("{problems:?}"));
-    let models = vec![model("m", first), model("spare", settings)];
+    let free = ModelSettings {
+        price: None,
+        ..settings.clone()
+    };
+    let models = vec![model("m", first), model("spare", settings), model("free", free)];
     let retries = RetryLimits {
         retries: 1,
         first_delay: Duration::from_millis(1),
