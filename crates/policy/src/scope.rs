@@ -101,12 +101,18 @@ impl Scope {
                 .as_ref()
                 .map(|rules| rules.verdict(|_, pattern| pattern.matches(name))),
             Question::Egress { destination, port } => self.egress.as_ref().map(|rules| {
-                rules.verdict(|outcome, pattern| match port {
+                let said = rules.verdict(|outcome, pattern| match port {
                     Some(port) => pattern.matches(destination, *port),
                     None if outcome == Outcome::Allow => pattern.names(destination),
                     // Where no port is known yet, nothing is asked or denied that might not be at the port that comes.
                     None => pattern.names(destination) && pattern.ports() == Ports::All,
-                })
+                });
+                let asks = |outcome, pattern: &HostPattern| outcome == Outcome::Ask && pattern.names(destination);
+                match (said, rules.verdict(asks)) {
+                    // What nothing allows, and a person is asked about at some port.
+                    (Verdict::Silent | Verdict::Unlisted, ask @ Verdict::Ruled(..)) if port.is_none() => ask,
+                    (said, _) => said,
+                }
             }),
         };
         said.unwrap_or(Verdict::Silent)

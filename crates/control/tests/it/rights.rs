@@ -234,7 +234,8 @@ async fn a_session_is_explained_as_it_is_treated() {
             policies
                 .doors
                 .insert("webhook", scope(json!({"tools": {"read": true}})));
-            let everybody = scope(json!({"services": {"ask": ["crm.get"]}}));
+            let everybody =
+                scope(json!({"services": {"ask": ["crm.get"]}, "models": {"allow": ["*"], "ask": ["spare"]}}));
             policies.roles.insert("everybody".to_owned(), everybody);
             let ada = scope(json!({"tools": {"read": false, "exec": true}}));
             policies.roles.insert("ada".to_owned(), ada);
@@ -274,10 +275,12 @@ async fn a_session_is_explained_as_it_is_treated() {
         (Outcome::Deny, "role ada"),
         "{decision:?}"
     );
-    // What would be asked is refused, and says so.
+    // What people cannot be asked about is refused, and says so.
     for session in [None, session] {
         let decision = explain(world.asker, "ada", session, "crm.get").await;
+        assert_eq!(decision.outcome, Outcome::Ask, "{decision:?}");
+        let decision = explain(world.asker, "ada", session, "model:spare").await;
         assert_eq!(decision.outcome, Outcome::Deny, "{decision:?}");
-        assert!(decision.reason.contains("cannot ask yet"), "{decision:?}");
+        assert!(decision.reason.contains("people are asked about"), "{decision:?}");
     }
 }

@@ -8,7 +8,7 @@ use lifecycle::Tasks;
 use policy::Scope;
 use secret::Secret;
 use serde_json::{Value, json};
-use store::{Accepted, Asker, Target};
+use store::{Accepted, Target};
 use testkit::within;
 
 use crate::world::crm::{ANSWERED, CANARY, outside, upstream};
@@ -178,7 +178,6 @@ async fn threat_076_what_a_session_gave_away_it_cannot_call() {
     let get = format!("service crm.get {}", json!({"id": "1"}));
     for (scope, why) in [
         (json!({"services": []}), "nothing of it"),
-        (json!({"services": {"ask": ["crm.get"]}}), "nobody can be asked yet"),
         (json!({"tools": {"exec": false}}), "there is nothing to call it from"),
     ] {
         world.will_call(&[("a", get.as_str())]);

@@ -12,7 +12,7 @@ use egress::{Broker, Limits, Rule, Rules, Surroundings};
 use rustls::RootCertStore;
 use secret::{Reference, Secret};
 use serde_json::json;
-use store::{Asker, Target};
+use store::Target;
 
 use crate::world::{Differs, MakeOutside, World};
 
@@ -26,7 +26,7 @@ impl Resolve for Nowhere {
     }
 }
 
-fn outside() -> MakeOutside {
+pub(crate) fn outside() -> MakeOutside {
     Arc::new(|folder, _| {
         let folder = folder.join("egress");
         Outside {

@@ -365,3 +365,48 @@ fn nobody_puts_scopes_over_each_other_without_an_end() {
     }
     assert_eq!(layers.narrowed(layer("session", json!({}))), Err(TooMany));
 }
+
+#[test]
+fn what_an_admin_approved_adds_to_roles_and_beats_nothing_else() {
+    let role = || {
+        vec![layer(
+            "role",
+            json!({"services": {"allow": ["support.*"], "deny": ["crm.delete"]}}),
+        )]
+    };
+    let door = || {
+        layer(
+            "door",
+            json!({"services": {"allow": ["crm.*", "support.*", "billing.*"], "ask": ["crm.update"]}}),
+        )
+    };
+    let with = |method: &str| layer("approval", json!({"services": [method]}));
+    let says = |method: &str, approved: &str, narrowing: Option<Value>| {
+        let layers = Layers::of_roles(role()).granted(with(approved)).under(door());
+        let layers = match narrowing {
+            Some(narrowing) => layers.narrowed(layer("session", narrowing)).unwrap(),
+            None => layers,
+        };
+        services(&layers, method)
+    };
+    assert_eq!(says("crm.search", "crm.search", None), Outcome::Allow);
+    assert_eq!(says("crm.search", "crm.other", None), Outcome::Deny);
+    // It takes nothing away from what others grant.
+    assert_eq!(says("support.get", "crm.search", None), Outcome::Allow);
+    assert_eq!(
+        says("crm.delete", "crm.delete", None),
+        Outcome::Deny,
+        "denied by a role"
+    );
+    assert_eq!(
+        says("issues.get", "issues.get", None),
+        Outcome::Deny,
+        "above a door's ceiling"
+    );
+    assert_eq!(says("crm.update", "crm.update", None), Outcome::Ask);
+    assert_eq!(
+        says("crm.search", "crm.search", Some(json!({"services": ["support.*"]}))),
+        Outcome::Deny,
+        "taken away by a request"
+    );
+}
