@@ -144,6 +144,7 @@ pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> a
     config.sandbox.memory_bytes = settings.sandbox.memory_bytes;
     config.sandbox.pids = settings.sandbox.processes;
     config.sandbox.disk_bytes = settings.sandbox.disk_bytes;
+    config.approvals_expire = settings.approvals_expire;
     config.freeze_after = settings.sandbox.freeze_after;
     config.remove_after = settings.sandbox.remove_after;
     Ok(config)
