@@ -9,6 +9,8 @@ mod answers;
 mod planted;
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -349,6 +351,31 @@ fn a_hostile_program_finds_no_planted_secret() {
     planted.assert_reached(&world, &outcomes);
 
     its_end(&belljar, &model);
+    for session in ["hostile", "neighbour"] {
+        belljar.done(&["archive", session]);
+    }
+    for (_, token) in secrets.iter().filter(|(name, _)| name == planted::TOKEN) {
+        let answer = shown(&belljar, &String::from_utf8_lossy(token));
+        assert!(
+            answer.starts_with("HTTP/1.1 401"),
+            "a token outlives its session: {answer}"
+        );
+    }
+}
+
+/// What the control plane answers to whoever shows a session's token from elsewhere.
+fn shown(belljar: &Installation, token: &str) -> String {
+    let body = json!({ "token": token, "service": "mirror", "method": "say", "args": { "how": "raw" } }).to_string();
+    let length = body.len();
+    let mut stream = TcpStream::connect(("127.0.0.1", belljar.port())).expect("connect to the control plane");
+    write!(
+        stream,
+        "POST /api/proxy HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
+    .expect("ask the control plane");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the control plane's answer");
+    answer
 }
 
 /// Kills and stops whatever it can; the next prompt is answered as if nothing had been.

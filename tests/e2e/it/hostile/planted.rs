@@ -70,70 +70,13 @@ const STORED: [&str; 14] = [
     "refresh",
 ];
 
-const RULES: &str = r#"
-[egress]
-connections = 2000
-new_connections = 5000
-names = 100000
-[egress.rules.bearer]
-hosts = ["bearer.bound.test"]
-networks = ["127.0.0.0/8"]
-inject = [{ kind = "bearer", secret = "store:bearer" }]
-[egress.rules.basic]
-hosts = ["basic.bound.test"]
-networks = ["127.0.0.0/8"]
-inject = [{ kind = "basic", user = "belljar", secret = "store:basic" }]
-[egress.rules.header]
-hosts = ["header.bound.test"]
-networks = ["127.0.0.0/8"]
-inject = [{ kind = "header", name = "x-api-key", secret = "store:header" }]
-[egress.rules.query]
-hosts = ["query.bound.test"]
-networks = ["127.0.0.0/8"]
-inject = [{ kind = "query", name = "key", secret = "store:query" }]
-[egress.rules.path]
-hosts = ["path.bound.test"]
-networks = ["127.0.0.0/8"]
-inject = [{ kind = "path", secret = "store:path" }]
-[egress.rules.body]
-hosts = ["body.bound.test"]
-networks = ["127.0.0.0/8"]
-inject = [{ kind = "body", secret = "store:body" }]
-[egress.rules.placeholder]
-hosts = ["placeholder.bound.test"]
-networks = ["127.0.0.0/8"]
-inject = [{ kind = "bearer", secret = "store:placeholder", mode = "placeholder" }]
-[egress.rules.git]
-hosts = ["git.bound.test"]
-networks = ["127.0.0.0/8"]
-git = { repositories = ["acme/app"], write = true, secret = "store:git" }
-[egress.rules.aws]
-hosts = ["aws.bound.test"]
-networks = ["127.0.0.0/8"]
-aws = { access_key = "env:ACCESS_KEY", secret_key = "store:aws", regions = ["eu-west-1"], services = ["s3"] }
-[egress.rules.proxied]
-hosts = ["proxied.bound.test"]
-proxy = { url = "socks5://127.0.0.1:9", user = "belljar", password = "store:proxy" }
-[egress.rules.passed]
-hosts = ["pass.free.test", "*.wild.free.test"]
-networks = ["127.0.0.0/8"]
-[egress.rules.read]
-hosts = ["plain.free.test"]
-schemes = ["http", "https"]
-networks = ["127.0.0.0/8"]
-methods = ["GET", "POST"]
-
-[roles.everybody]
-services = { allow = ["**"], deny = ["*.hidden"] }
-egress = ["**.bound.test", "**.free.test"]
-
-[run]
-tool_time = "20m"
-time = "1h"
-"#;
+const RULES: &str = include_str!("rules.toml");
 
 /// What the neighbour's secret is called.
 pub(super) const NEIGHBOUR: &str = "what another session keeps";
+
+/// What the tokens of sessions are called.
+pub(super) const TOKEN: &str = "a session's token";
 
 pub(super) struct Planted {
     /// In the encrypted store, by name.
@@ -305,11 +248,7 @@ impl Planted {
         }
         let tokens: Vec<String> = belljar.first_processes().into_iter().flat_map(session_tokens).collect();
         assert!(!tokens.is_empty(), "no session's token is in the memory of a runtime");
-        secrets.extend(
-            tokens
-                .into_iter()
-                .map(|token| ("a session's token".to_owned(), token.into_bytes())),
-        );
+        secrets.extend(tokens.into_iter().map(|token| (TOKEN.to_owned(), token.into_bytes())));
         assert!(
             secrets.iter().any(|(name, _)| name == "the authority's key"),
             "no key of an authority"
