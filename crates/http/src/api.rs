@@ -20,7 +20,7 @@ use crate::error::ErrorBody;
 use crate::metrics::Metrics;
 use crate::routes::models::Model;
 use crate::routes::{
-    audit, backup, events, files, health, models, people, policy, prompts, proxy, sandboxes, sessions, usage,
+    approvals, audit, backup, events, files, health, models, people, policy, prompts, proxy, sandboxes, sessions, usage,
 };
 use crate::{authenticate, metrics};
 
@@ -73,6 +73,8 @@ fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(sandboxes::remove_sandbox))
         .routes(routes!(models::list_models))
         .routes(routes!(policy::explain))
+        .routes(routes!(approvals::list_approvals))
+        .routes(routes!(approvals::get_approval, approvals::decide_approval))
         .routes(routes!(backup::backup))
         .routes(routes!(health::get_description))
 }

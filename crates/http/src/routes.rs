@@ -1,5 +1,6 @@
 //! A file for each kind of thing.
 
+pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod events;

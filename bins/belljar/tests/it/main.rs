@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what is unexpected in a test is a failure")]
 #![allow(unreachable_pub, reason = "nobody uses a test program")]
 
+mod approvals;
 mod breaks;
 mod client;
 mod configured;

@@ -24,6 +24,7 @@ async fn ask(world: &World, method: &Method, path: &str, token: &str) -> (u16, S
         Some("prompts") => json!({"text": "do it"}),
         Some("users") => json!({"name": "mallory", "admin": true}),
         Some("tokens") => json!({"label": "mine"}),
+        _ if path.contains("/approvals/") => json!({"decision": "once", "request_sha256": "00".repeat(32)}),
         _ => json!({}),
     };
     let path = &match path {
@@ -127,7 +128,9 @@ async fn threat_066_what_is_anothers_does_not_exist() {
             .replace("{session}", &session)
             .replace("{user}", ada)
             .replace("{token}", token)
-            .replace("{sandbox}", sandbox);
+            .replace("{sandbox}", sandbox)
+            // No question was asked; tests of approvals ask one.
+            .replace("{approval}", &session);
         assert!(
             !path.contains('{'),
             "a new kind of thing: give it here what is Ada's: {path}"

@@ -1,0 +1,107 @@
+//! What the agent wants a person to approve, at the command line.
+
+use serde_json::{Value, json};
+use tempfile::tempdir;
+use testkit::model_server::{Answer, Speech};
+
+use crate::program::{Came, ada};
+use crate::world::World;
+
+async fn world() -> World {
+    World::with(|config| {
+        let role = serde_json::from_value(json!({"tools": {"exec": "ask"}})).unwrap();
+        config.policies.roles.insert("everybody".to_owned(), role);
+    })
+    .await
+}
+
+fn will_call(world: &World, code: &str) {
+    let call = Speech::text("Let me see. ").call("c1", "exec", &json!({ "code": code }));
+    world.models.next(Answer::Say(call));
+    world.models.next(Answer::text("So be it."));
+}
+
+/// Waits for the one question of the session `mine`.
+async fn asked(world: &World, folder: &std::path::Path) -> Value {
+    testkit::within("a question", async {
+        loop {
+            let listed = ada(world, folder, &["approvals", "--json"], "").await;
+            if let Some(line) = listed.out.lines().next() {
+                return serde_json::from_str(line).unwrap();
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_says_what_it_waits_for_and_goes_on_when_it_is_answered() {
+    let world = world().await;
+    let folder = tempdir().unwrap();
+    let folder = folder.path();
+    will_call(&world, "print(\u{1b}]0;approved\u{7})");
+    let run = ada(&world, folder, &["run", "do it", "--session", "mine"], "");
+    let answers = async {
+        let question = asked(&world, folder).await;
+        let id = question["id"].as_str().unwrap().to_owned();
+        let table = ada(&world, folder, &["approvals", "--session", "mine"], "").await;
+        assert!(table.out.contains(&id) && table.out.contains("exec"), "{table:?}");
+        let approved = ada(&world, folder, &["approve", &id], "").await;
+        (id, approved, ada(&world, folder, &["deny", &id], "").await)
+    };
+    let (came, (id, approved, denied)): (Came, _) = tokio::join!(run, answers);
+    assert_eq!(
+        (approved.code, approved.out.as_str()),
+        (0, "approved once\n"),
+        "{approved:?}"
+    );
+    // The whole request, harmless.
+    assert!(approved.notes.contains("print(␛]0;approved␇)"), "{approved:?}");
+    assert!(
+        denied.code == 1 && denied.notes.contains("already, by ada"),
+        "{denied:?}"
+    );
+    assert_eq!(came.code, 0, "{came:?}");
+    assert!(came.notes.contains(&format!("belljar approve {id}")), "{came:?}");
+    assert!(
+        came.notes.contains("print(␛]0;approved␇)") && !came.notes.contains('\u{1b}'),
+        "{came:?}"
+    );
+    assert!(came.out.ends_with("So be it.\n"), "{came:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_denied_is_told_to_the_model_and_shown() {
+    let world = world().await;
+    let folder = tempdir().unwrap();
+    let folder = folder.path();
+    will_call(&world, "rm");
+    let run = ada(&world, folder, &["run", "do it", "--session", "mine", "--json"], "");
+    let answers = async {
+        let question = asked(&world, folder).await;
+        let id = question["id"].as_str().unwrap().to_owned();
+        ada(&world, folder, &["deny", &id, "--reason", "not on a Sunday"], "").await
+    };
+    let (came, denied) = tokio::join!(run, answers);
+    assert_eq!((denied.code, denied.out.as_str()), (0, "denied\n"), "{denied:?}");
+    let events: Vec<Value> = came
+        .out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |kind: &str| {
+        events
+            .iter()
+            .find(|event| event["type"] == kind)
+            .unwrap_or(&Value::Null)
+    };
+    assert_eq!(of("approval_requested")["request"]["arguments"]["code"], "rm");
+    assert_eq!(of("approval_decided")["reason"], "not on a Sunday");
+    let told = world.models.received().pop().unwrap().body.to_string();
+    assert!(told.contains("ada denied this call of exec: not on a Sunday"), "{told}");
+    let explained = ada(&world, folder, &["policy", "explain", "tool:exec"], "").await;
+    assert!(
+        explained.code == 0 && explained.out.contains("\nask: "),
+        "{explained:?}"
+    );
+}
