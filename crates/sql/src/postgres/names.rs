@@ -95,10 +95,11 @@ pub(super) fn qualified(mut tree: Value) -> Value {
         Value::Object(fields) => {
             for (key, value) in fields.iter_mut() {
                 let mut inner = qualified(value.take());
-                if key == "FuncCall" && inner.as_object().is_some_and(is_own_call) {
-                    if let Some(parts) = inner["funcname"].as_array_mut() {
-                        parts.insert(0, json!({ "node": { "String": { "sval": OWN } } }));
-                    }
+                if key == "FuncCall"
+                    && inner.as_object().is_some_and(is_own_call)
+                    && let Some(parts) = inner["funcname"].as_array_mut()
+                {
+                    parts.insert(0, json!({ "node": { "String": { "sval": OWN } } }));
                 }
                 *value = inner;
             }

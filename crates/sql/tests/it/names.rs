@@ -91,3 +91,11 @@ fn parameters_are_counted() {
     refused(Snowflake, &["SELECT $1", "SELECT :1", "SELECT :name"]);
     refused(Sqlite, &["SELECT $a", "SELECT :a", "SELECT @a"]);
 }
+
+#[test]
+fn threat_102_what_would_be_written_as_something_else_is_refused() {
+    for dialect in [MySql, Snowflake, Sqlite] {
+        // Written anew, the signs would begin a comment, and the quotes end the text.
+        refused(dialect, &["SELECT - -1, a FROM t", "SELECT a FROM t WHERE b = 'it''''s'"]);
+    }
+}
