@@ -96,6 +96,9 @@ fn parameters_are_counted() {
 fn threat_102_what_would_be_written_as_something_else_is_refused() {
     for dialect in [MySql, Snowflake, Sqlite] {
         // Written anew, the signs would begin a comment, and the quotes end the text.
-        refused(dialect, &["SELECT - -1, a FROM t", "SELECT a FROM t WHERE b = 'it''''s'"]);
+        refused(
+            dialect,
+            &["SELECT - -1, a FROM t", "SELECT a FROM t WHERE b = 'it''''s'"],
+        );
     }
 }
