@@ -246,11 +246,7 @@ impl Job {
             connection.authorizer(Some(permit))?;
         }
         let mut statement = connection.prepare(&self.text)?;
-        let names = statement
-            .column_names()
-            .into_iter()
-            .map(str::to_owned)
-            .collect::<Vec<_>>();
+        let names = statement.column_names().map(str::to_owned).collect::<Vec<_>>();
         for (index, value) in self.parameters.iter().enumerate() {
             statement.raw_bind_parameter(index + 1, Parameter(value))?;
         }

@@ -431,6 +431,14 @@ async fn threat_090_no_other_server_is_asked() {
         "SELECT http_get('http://127.0.0.1/')",
     ])
     .await;
+    // They are refused for what they are, before anybody is asked.
+    for table in ["far", "parts"] {
+        let failure = open(Fence::Whole)
+            .query(&format!("SELECT id FROM {table}"))
+            .await
+            .unwrap_err();
+        assert!(failure.message.contains("is a foreign table"), "{failure}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
