@@ -64,7 +64,7 @@ pub(crate) enum Command {
     /// Keep keys in the encrypted store. Values go in and are used, and no command shows one.
     #[command(subcommand)]
     Secret(SecretCommand),
-    /// Make services of API descriptions, look at them and try them.
+    /// Make services of API descriptions and MCP servers, look at them and try them.
     #[command(subcommand)]
     Service(ServiceCommand),
     /// Look at skills.
@@ -155,8 +155,19 @@ pub(crate) enum ServiceCommand {
         #[arg(long)]
         folder: Option<PathBuf>,
     },
-    /// Make a service of an OpenAPI description (3.0 or 3.1, JSON or YAML).
+    /// Make a service of an OpenAPI description (3.0 or 3.1, JSON or YAML), or of an MCP server's tools.
     Import(ImportArguments),
+    /// Hold what an MCP server says of its tools now against what was approved, and approve it.
+    Approve {
+        /// The service's name.
+        service: String,
+        /// Approve everything that is shown. Without it nothing is changed.
+        #[arg(long)]
+        yes: bool,
+        /// The folder of definitions.
+        #[arg(long)]
+        folder: Option<PathBuf>,
+    },
     /// Play the recorded exchanges of a service, or of all. Nothing leaves this machine.
     Test {
         /// The service's name.
@@ -182,15 +193,29 @@ pub(crate) enum ServiceCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
     /// The description's file.
-    pub(crate) description: PathBuf,
-    /// Only these: names of operations, or paths; `*` stands for anything. May be repeated, or have commas.
+    #[arg(required_unless_present = "mcp", conflicts_with = "mcp")]
+    pub(crate) description: Option<PathBuf>,
+    /// An MCP server: its URL, or its program and arguments, split at spaces. It is asked for its tools.
+    #[arg(long, value_name = "URL|COMMAND", requires = "name")]
+    pub(crate) mcp: Option<String>,
+    /// How the MCP server is authenticated to: bearer, header:NAME or environment:VARIABLE. The secret is the one that
+    /// services.NAME.auth.token of belljar.toml refers to.
+    #[arg(long, requires = "mcp")]
+    pub(crate) auth: Option<String>,
+    /// What the MCP server's program may read and execute besides the system's programs. May be repeated.
+    #[arg(long, requires = "mcp", value_name = "PATH")]
+    pub(crate) read: Vec<PathBuf>,
+    /// A TCP port that the MCP server's program may connect to. May be repeated; without any it has no network.
+    #[arg(long, requires = "mcp")]
+    pub(crate) port: Vec<u16>,
+    /// Only these: names of operations or tools, or paths; `*` stands for anything. May be repeated, or have commas.
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub(crate) only: Vec<String>,
     /// The service's name; made from the description's title where left out.
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// Where the API is, in place of what the description says.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with = "mcp")]
     pub(crate) base_url: Option<String>,
     /// The folder of definitions.
     #[arg(long)]

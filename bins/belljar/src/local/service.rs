@@ -1,5 +1,7 @@
 //! `belljar service`: definitions of services are made, looked at and tried here, without a control plane.
 
+mod mcp;
+
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,7 +31,18 @@ pub(crate) fn service(loaded: &Loaded, command: &ServiceCommand, json: bool) -> 
     match command {
         ServiceCommand::List { folder } => list(&read(settings, folder.as_deref())?, settings, json),
         ServiceCommand::Show { service, folder } => show(&read(settings, folder.as_deref())?, service, json),
-        ServiceCommand::Import(arguments) => take(settings, arguments, json),
+        ServiceCommand::Import(arguments) => match &arguments.mcp {
+            Some(server) => {
+                process::close_to_others();
+                process::runtime()?.block_on(mcp::import(settings, arguments, server, json))
+            }
+            None => take(settings, arguments, json),
+        },
+        ServiceCommand::Approve { service, yes, folder } => {
+            process::close_to_others();
+            let catalogue = read(settings, folder.as_deref())?;
+            process::runtime()?.block_on(mcp::approve(settings, &catalogue, service, *yes, json))
+        }
         ServiceCommand::Test { service, folder } => {
             let catalogue = read(settings, folder.as_deref())?;
             process::runtime()?.block_on(test(&catalogue, service.as_deref(), json))
@@ -162,8 +175,9 @@ fn show(read: &Read, name: &str, json: bool) -> anyhow::Result<End> {
 }
 
 fn take(settings: &Settings, arguments: &ImportArguments, json: bool) -> anyhow::Result<End> {
-    let text = std::fs::read_to_string(&arguments.description)
-        .with_context(|| format!("cannot read {}", arguments.description.display()))?;
+    let description = arguments.description.as_deref().unwrap_or(Path::new(""));
+    let text =
+        std::fs::read_to_string(description).with_context(|| format!("cannot read {}", description.display()))?;
     let options = Options {
         name: arguments.name.clone(),
         only: arguments.only.clone(),
@@ -171,6 +185,15 @@ fn take(settings: &Settings, arguments: &ImportArguments, json: bool) -> anyhow:
     };
     let imported = import(&text, &options)?;
     let folder = imported.write(&place(settings, arguments.folder.as_deref()))?;
+    made(&imported, &folder, json);
+    if !json {
+        next(&imported);
+    }
+    Ok(End::Done)
+}
+
+/// Says what was made.
+fn made(imported: &Imported, folder: &Path, json: bool) {
     if json {
         let left_out = imported
             .left_out
@@ -180,7 +203,7 @@ fn take(settings: &Settings, arguments: &ImportArguments, json: bool) -> anyhow:
             "{}",
             json!({ "name": imported.name, "folder": folder, "methods": imported.methods, "left_out": left_out.collect::<Vec<_>>() })
         );
-        return Ok(End::Done);
+        return;
     }
     println!(
         "{} has {} methods: {}",
@@ -191,8 +214,6 @@ fn take(settings: &Settings, arguments: &ImportArguments, json: bool) -> anyhow:
     for left in &imported.left_out {
         println!("left out: {}: {}", harmless(&left.what), harmless(&left.why));
     }
-    next(&imported);
-    Ok(End::Done)
 }
 
 /// What is left to do.
@@ -255,24 +276,7 @@ async fn call(settings: &Settings, read: &Read, method: &str, arguments: &str) -
         serde_json::from_str(arguments).with_context(|| format!("the arguments are no JSON: {arguments:?}"))?;
     read.service(service)?;
     let tasks = Tasks::new();
-    let secrets: Arc<dyn secret::Source> = sources::open(settings, sources::environment(settings), &tasks)?;
-    let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
-    let made = Services::new(
-        &read.catalogue,
-        &settings.services,
-        secrets,
-        dialer,
-        Trust::machine(),
-        tasks.clone(),
-        Worker::new(worker::Config::default()),
-    )?;
-    let (services, problems) = made;
-    for problem in problems
-        .iter()
-        .filter(|problem| problem.place.split('.').nth(1) == Some(service))
-    {
-        eprintln!("{}", harmless(&problem.to_string()));
-    }
+    let services = ready(settings, &read.catalogue, service, &tasks)?;
     let call = Call {
         session: SessionId::new(),
         service,
@@ -280,30 +284,69 @@ async fn call(settings: &Settings, read: &Read, method: &str, arguments: &str) -
         arguments: &arguments,
         idempotency_key: None,
     };
-    let end = match answer(&services, call).await {
-        Ok(()) => End::Done,
-        Err(failure) => {
-            eprintln!("{}", json!({ "error": failure }));
-            End::Found
-        }
-    };
+    let end = answer(&services, call).await?;
     tasks.shut_down(std::time::Duration::from_secs(2)).await;
     Ok(end)
 }
 
-/// Prints what a call gives, while it comes.
-async fn answer(services: &Services, call: Call<'_>) -> Result<(), services::Failure> {
-    use std::io::Write;
-    let mut answer = services.call(call).await?;
+/// The services of a catalogue, with the credentials of the configuration; what is wrong with one of them is told.
+fn ready(settings: &Settings, catalogue: &Catalogue, service: &str, tasks: &Tasks) -> anyhow::Result<Services> {
+    let secrets: Arc<dyn secret::Source> = sources::open(settings, sources::environment(settings), tasks)?;
+    let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
+    let (services, problems) = Services::new(
+        catalogue,
+        &settings.services,
+        secrets,
+        dialer,
+        Trust::machine(),
+        tasks.clone(),
+        Worker::new(worker::Config::default()),
+    )?;
+    for problem in problems
+        .iter()
+        .filter(|problem| problem.place.split('.').nth(1) == Some(service))
+    {
+        eprintln!("{}", harmless(&problem.to_string()));
+    }
+    Ok(services)
+}
+
+/// Prints what a call gives, while it comes: to a terminal nothing that would command it.
+async fn answer(services: &Services, call: Call<'_>) -> anyhow::Result<End> {
+    use std::io::{IsTerminal, Write};
     let mut out = std::io::stdout();
-    while let Some(piece) = answer.piece().await? {
-        // Who reads no further wants no more.
-        if out.write_all(&piece).is_err() {
-            return Ok(());
+    let is_terminal = out.is_terminal();
+    let end = async {
+        let mut answer = services.call(call).await?;
+        if let services::Media::Bytes(kind) = answer.media()
+            && is_terminal
+        {
+            eprintln!(
+                "the answer is {}, which is not for a terminal: send it to a file",
+                harmless(kind)
+            );
+            return Ok(End::Found);
         }
-    }
-    if *answer.media() == services::Media::Json {
-        println!();
-    }
-    Ok(())
+        let is_json = *answer.media() == services::Media::Json;
+        while let Some(piece) = answer.piece().await? {
+            let written = if is_json && is_terminal {
+                // JSON comes in one piece.
+                out.write_all(harmless(&String::from_utf8_lossy(&piece)).as_bytes())
+            } else {
+                out.write_all(&piece)
+            };
+            // Who reads no further wants no more.
+            if written.is_err() {
+                return Ok(End::Done);
+            }
+        }
+        if is_json {
+            println!();
+        }
+        Ok::<_, services::Failure>(End::Done)
+    };
+    Ok(end.await.unwrap_or_else(|failure| {
+        eprintln!("{}", harmless(&json!({ "error": failure }).to_string()));
+        End::Found
+    }))
 }

@@ -45,10 +45,17 @@ pub(super) async fn import(
     let reading: Vec<&str> = reading.collect();
     println!("Every method may change something, until you write access = \"read\" in its definition.");
     if !reading.is_empty() {
-        println!("The server says that these only read: {}", harmless(&reading.join(", ")));
+        println!(
+            "The server says that these only read: {}",
+            harmless(&reading.join(", "))
+        );
     }
     println!("What the tools say of themselves stands in tools.json; read it before you allow any.");
-    if settings.services.get(&imported.name).is_none_or(|bound| bound.auth.is_empty()) {
+    if settings
+        .services
+        .get(&imported.name)
+        .is_none_or(|bound| bound.auth.is_empty())
+    {
         next(&imported);
     }
     Ok(End::Done)
@@ -72,9 +79,9 @@ pub(super) async fn approve(
         review.approve(service)?;
     }
     if json {
-        let changed = review.changed.iter().map(|changed| {
-            json!({ "method": changed.method, "tool": changed.tool, "was": changed.was, "now": changed.now })
-        });
+        let changed = review.changed.iter().map(
+            |changed| json!({ "method": changed.method, "tool": changed.tool, "was": changed.was, "now": changed.now }),
+        );
         println!(
             "{}",
             json!({ "service": name, "changed": changed.collect::<Vec<_>>(), "offered": review.offered, "approved": yes })
@@ -116,12 +123,16 @@ fn show(review: &Review, name: &str, yes: bool) {
     } else if yes {
         println!("Approved. Restart the control plane, which reads definitions when it starts.");
     } else {
-        println!("Nothing is approved. If this is what you want the agent to call: belljar service approve {name} --yes");
+        println!(
+            "Nothing is approved. If this is what you want the agent to call: belljar service approve {name} --yes"
+        );
     }
 }
 
 fn text(value: Option<&Value>) -> String {
-    let Some(value) = value else { return "nothing".to_owned() };
+    let Some(value) = value else {
+        return "nothing".to_owned();
+    };
     let written = value.to_string();
     let shown: String = harmless(&written).chars().take(SHOWN).collect();
     if shown.len() < written.len() {
