@@ -57,7 +57,7 @@ const LIVE: [Live; 12] = [
         service: "meetings",
         bound: "[services.meetings.auth]\ntoken = \"$BELLJAR_LIVE_CIRCLEBACK\"",
         method: "searchMeetings",
-        arguments: r#"{"intent": "a test", "searchTerm": "belljar"}"#,
+        arguments: r#"{"intent": "a test", "searchTerm": "belljar", "pageIndex": 0}"#,
     },
     Live {
         service: "nats",
