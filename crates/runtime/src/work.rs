@@ -92,8 +92,9 @@ impl Work {
 async fn run(client: Client, hands: Arc<Hands>, granted: Arc<Granted>, outbox: Outbox, mut start: Start, stop: Stop) {
     let mut grants = std::mem::take(&mut start.grants);
     if !start.tools.iter().any(|tool| tool == EXEC) {
-        // Only code calls services, and every process of a sandbox could.
+        // Only code calls services and models, and every process of a sandbox could.
         grants.services.clear();
+        grants.models.clear();
     }
     granted.begin(grants).await;
     let mut out_of_time = false;

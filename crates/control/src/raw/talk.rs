@@ -159,9 +159,15 @@ impl Control {
         };
         let end = tokio::select! {
             biased;
-            () = self.no_longer(&wanted.active) => End::Failed(refused(403, "no_run", "the run has ended")),
-            end = spoken.hand_on(&mut relay) => end,
+            () = self.no_longer(&wanted.active) => None,
+            end = spoken.hand_on(&mut relay) => Some(end),
         };
+        let end = end.unwrap_or_else(|| {
+            let failure = refused(403, "no_run", "the run has ended");
+            // A program that does not read is not waited for.
+            let _ = spoken.send.try_send(spoken.error(&failure));
+            End::Failed(failure)
+        });
         let reply = match end {
             End::Whole(reply) => reply,
             End::Gone => {
@@ -170,8 +176,6 @@ impl Control {
             }
             End::Failed(failure) => {
                 told.fail(&failure);
-                // A program that does not read is not waited for.
-                let _ = spoken.send.try_send(spoken.error(&failure));
                 relay.partial()
             }
         };
@@ -249,8 +253,17 @@ struct Spoken {
 }
 
 impl Spoken {
-    /// Hands on what is said until it ends.
+    /// Hands on what is said until it ends, and says how it ended where it failed.
     async fn hand_on(&mut self, relay: &mut Relay) -> End {
+        let end = self.listen(relay).await;
+        if let End::Failed(failure) = &end {
+            // Fails where nobody reads any more.
+            let _ = self.send.send(self.error(failure)).await;
+        }
+        end
+    }
+
+    async fn listen(&mut self, relay: &mut Relay) -> End {
         loop {
             let event = tokio::select! {
                 biased;
