@@ -7,8 +7,6 @@ const { createHash } = require('node:crypto');
 const AT_ONCE = 16;
 /** The longest result that is held as a whole. */
 const HELD = 64 * 1024 * 1024;
-/** Bytes of a body that pass before their memory is freed; more where the code itself holds more, since that takes longer. */
-const GARBAGE = 8 * 1024 * 1024;
 
 /** The results that have not come yet, each with what takes its body, if somebody does. */
 const coming = new WeakMap();
@@ -16,7 +14,6 @@ const underWay = new Set();
 const counts = new Map();
 const waiting = [];
 let free = AT_ONCE;
-let collector;
 
 /** A call of a service that has no result. */
 class ServiceError extends Error {
@@ -132,32 +129,11 @@ function send(socketPath, options, body) {
 
 /** The pieces of a body, and an error where it is cut. */
 async function* whole(response, what) {
-  let passed = 0;
-  let due = GARBAGE;
   try {
-    for await (const piece of response) {
-      yield piece;
-      passed += piece.length;
-      if (passed < due) continue;
-      passed = 0;
-      collect();
-      due = Math.max(GARBAGE, process.memoryUsage().heapUsed);
-    }
+    yield* response;
   } catch (cause) {
     throw broken(`the result of ${what} broke off: ${cause.message}`);
   }
-}
-
-/**
- * Frees the pieces that have passed. They lie beside Node's heap, so its limit does not know them, and left to itself Node
- * frees them when it finds the time: on a busy machine after hundreds of megabytes.
- */
-function collect() {
-  if (!collector) {
-    require('node:v8').setFlagsFromString('--expose-gc');
-    collector = require('node:vm').runInNewContext('gc');
-  }
-  collector();
 }
 
 function broken(message) {
