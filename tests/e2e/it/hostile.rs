@@ -122,7 +122,7 @@ fn told(belljar: &Installation, world: &World, planted: &Planted, model: &ModelS
     json!({
         "mark": MARK,
         // Attempts of one kind.
-        "at_most": if is_full() { 1_000_000 } else { 160 },
+        "at_most": if is_full() { 1_000_000 } else { 200 },
         "bound": bound,
         "free": FREE[0],
         "plain": FREE[1],

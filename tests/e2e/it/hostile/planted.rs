@@ -297,7 +297,7 @@ impl Planted {
             "names ",
             "websocket",
             "socks",
-            "service mirror gzip",
+            "service mirror",
             "question 16",
             "again-",
         ] {
