@@ -47,7 +47,8 @@ async fn a_run_says_what_it_waits_for_and_goes_on_when_it_is_answered() {
         let table = ada(&world, folder, &["approvals", "--session", "mine"], "").await;
         assert!(table.out.contains(&id) && table.out.contains("exec"), "{table:?}");
         let approved = ada(&world, folder, &["approve", &id], "").await;
-        (id, approved, ada(&world, folder, &["deny", &id], "").await)
+        let denied = ada(&world, folder, &["deny", &id], "").await;
+        (id, approved, denied)
     };
     let (came, (id, approved, denied)): (Came, _) = tokio::join!(run, answers);
     assert_eq!(
