@@ -4,6 +4,7 @@
 mod canaries;
 mod clients;
 mod crash;
+mod harnesses;
 mod hostile;
 mod installation;
 mod jail;

@@ -1,0 +1,269 @@
+//! Other harnesses and SDKs inside a real sandbox: as their makers ship them, with a key that is none, on the session's bill.
+//!
+//! What this machine lacks comes from the package registries, once; OpenCode, which is large, with BELLJAR_TEST_FULL=1 only.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::miniature;
+
+use crate::installation::Installation;
+
+const OPENCODE: &str = "opencode-linux-x64@1.18.34";
+const PYTHON: [&str; 3] = ["anthropic", "mcp", "openai"];
+
+/// The model of the session is the model of the harness: one script for both.
+const SCRIPT: &str = r#"
+steps:
+  - when: { turn: 1, text: try the harness }
+    tools:
+      - name: exec
+        input: { code: "RUN" }
+  - when: { turn: 2, text: try the harness }
+    text: "It said {{ result.0.text }}"
+  - when: { turn: 1, text: note the moon }
+    text: "I write it down."
+    tools:
+      - name: bash
+        input: { command: "echo moon > note.txt", description: "Writes a note" }
+  - when: { turn: 2, text: note the moon }
+    text: "Noted, and nothing else."
+  - text: "Good day to you."
+    usage: { input: 1000, cache_read: 200, output: 50 }
+"#;
+
+const OPENCODE_RUNS: &str = r#"
+const { spawnSync } = require('node:child_process');
+const fs = require('node:fs');
+spawnSync('tar', ['xf', 'harness.tar']);
+fs.mkdirSync('job');
+fs.writeFileSync('job/opencode.json', JSON.stringify({
+  model: 'belljar/scripted', small_model: 'belljar/scripted', autoupdate: false, share: 'disabled', enabled_providers: ['belljar'],
+  provider: { belljar: { npm: '@ai-sdk/anthropic',
+    options: { baseURL: process.env.ANTHROPIC_BASE_URL + '/v1', apiKey: process.env.ANTHROPIC_API_KEY },
+    models: { scripted: { limit: { context: 200000, output: 8192 } } } } },
+  permission: { '*': 'allow' },
+}));
+const done = spawnSync('/workspace/harness/opencode', ['run', 'note the moon'], { cwd: '/workspace/job', encoding: 'utf8', timeout: 240000,
+  env: { ...process.env, HOME: '/workspace/home', OPENCODE_DISABLE_AUTOUPDATE: '1', OPENCODE_DISABLE_MODELS_FETCH: '1' } });
+await writeToFile('said.txt', done.stdout + done.stderr + (done.error ?? ''));
+return fs.existsSync('job/note.txt') ? fs.readFileSync('job/note.txt', 'utf8') : 'nothing was written';
+"#;
+
+const SDKS: &str = r#"
+import anthropic, openai, json, os
+assert os.environ['ANTHROPIC_API_KEY'] == os.environ['OPENAI_API_KEY'] == 'credential-brokered'
+a, o = anthropic.Anthropic(), openai.OpenAI()
+hello = [{'role': 'user', 'content': 'hello'}]
+said = {}
+said['models'] = [[m.id for m in c.models.list()] for c in (a, o)]
+said['message'] = a.messages.create(model='scripted', max_tokens=100, messages=hello).content[0].text
+with a.messages.stream(model='scripted', max_tokens=100, messages=hello) as stream:
+    said['message stream'] = stream.get_final_text()
+said['count'] = a.messages.count_tokens(model='scripted', messages=hello).input_tokens > 0
+said['chat'] = o.chat.completions.create(model='scripted', messages=hello).choices[0].message.content
+said['chat stream'] = ''.join(c.choices[0].delta.content or '' for c in o.chat.completions.create(model='scripted', messages=hello, stream=True))
+said['response'] = o.responses.create(model='scripted', input='hello').output_text
+with o.responses.stream(model='default', input='hello') as stream:
+    said['response stream'] = stream.get_final_response().output_text
+def refused(call):
+    try:
+        call()
+        return 'nothing'
+    except (anthropic.APIStatusError, openai.APIStatusError) as error:
+        return error.status_code
+said['dear'] = refused(lambda: a.messages.create(model='claude-opus-4-1', max_tokens=9, messages=hello))
+said['embeddings'] = refused(lambda: o.embeddings.create(model='scripted', input='hello'))
+said['search'] = refused(lambda: o.responses.create(model='scripted', input='hello', tools=[{'type': 'web_search'}]))
+json.dump(said, open('said.txt', 'w'))
+print('moon')
+"#;
+
+const SDKS_RUN: &str = r#"
+const { spawnSync } = require('node:child_process');
+spawnSync('tar', ['xf', 'harness.tar']);
+const done = spawnSync('python3', ['sdks.py'], { encoding: 'utf8', timeout: 240000,
+  env: { ...process.env, PYTHONPATH: '/workspace/harness/python', LD_LIBRARY_PATH: '/workspace/harness/python/libraries', PYTHONDONTWRITEBYTECODE: '1' } });
+return done.stdout + done.stderr;
+"#;
+
+/// Where what was fetched is kept.
+fn kept() -> PathBuf {
+    let kept = miniature()
+        .folder
+        .ancestors()
+        .nth(2)
+        .expect("a folder above the images")
+        .join("harnesses");
+    fs::create_dir_all(&kept).expect("make a folder");
+    kept
+}
+
+/// Python's packages; none where the registry cannot be asked.
+fn python() -> Option<PathBuf> {
+    let folder = kept().join("python");
+    if !folder.join("mcp").exists() {
+        let mut pip = Command::new("/usr/bin/python3");
+        pip.args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--target",
+        ]);
+        let _ = pip.arg(&folder).args(PYTHON).output();
+    }
+    bring_libraries(&folder.join("libraries"));
+    folder.join("mcp").exists().then_some(folder)
+}
+
+/// What the packages' machine code is linked with, and the miniature lacks.
+fn bring_libraries(folder: &Path) {
+    fs::create_dir_all(folder).expect("make a folder");
+    let places = fs::read_dir("/usr/lib").expect("read the libraries").flatten();
+    for place in places
+        .map(|place| place.path())
+        .filter(|place| place.to_string_lossy().ends_with("-linux-gnu"))
+    {
+        for name in ["libdl.so.2", "libgcc_s.so.1", "libpthread.so.0", "librt.so.1"] {
+            let _ = fs::copy(place.join(name), folder.join(name));
+        }
+    }
+}
+
+fn opencode() -> Option<PathBuf> {
+    let program = kept().join("node_modules/opencode-linux-x64/bin/opencode");
+    if !program.exists() && std::env::var_os("BELLJAR_TEST_FULL").is_some() {
+        let mut npm = Command::new("npm");
+        npm.args([
+            "install",
+            "--ignore-scripts",
+            "--no-audit",
+            "--no-fund",
+            "--silent",
+            "--prefix",
+        ]);
+        let _ = npm.arg(kept()).arg(OPENCODE).output();
+    }
+    program.exists().then_some(program)
+}
+
+/// A session in which code ran with these files beside it, and what came of it.
+fn run(code: &str, folder: &str, program: &Path, more: Option<(&str, &str)>) -> (Installation, String) {
+    let code = serde_json::to_string(code).expect("a text is JSON");
+    let script = SCRIPT.replace("\"RUN\"", &code);
+    let belljar = Installation::prepare(&script, "[run]\ntool_time = \"10m\"\n[budget]\nrun = 5.00\n");
+    belljar.use_image(&miniature().digest);
+    let archive = belljar.path("harness.tar");
+    let (above, name) = (
+        program.parent().expect("a folder above"),
+        program.file_name().expect("a name"),
+    );
+    let mut tar = Command::new("tar");
+    tar.arg("cf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(above)
+        .arg(format!("--transform=s,^,{folder},"));
+    testkit::run_within(Duration::from_secs(120), tar.arg(name));
+    let mut arguments = vec!["run", "--session", "s", "--file"];
+    let archive = archive.to_string_lossy().into_owned();
+    arguments.push(&archive);
+    let beside = more.map(|(name, text)| {
+        let path = belljar.path(name);
+        fs::write(&path, text).expect("write a file");
+        path.to_string_lossy().into_owned()
+    });
+    if let Some(beside) = &beside {
+        arguments.extend(["--file", beside]);
+    }
+    arguments.push("try the harness");
+    belljar.start_host();
+    belljar.start_serve();
+    let said = belljar.done(&arguments);
+    (belljar, said)
+}
+
+/// What programs asked of models, and what everything cost, in nano-dollars, as the session's events tell it.
+fn calls(belljar: &Installation) -> (Vec<Value>, i64) {
+    let events = belljar.done(&["events", "s", "--json"]);
+    let events = events
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let (mut calls, mut cost) = (Vec::new(), 0);
+    for event in events {
+        let event = event
+            .get("event")
+            .filter(|inner| inner.is_object())
+            .cloned()
+            .unwrap_or(event);
+        match event["type"].as_str() {
+            Some("model_called") => calls.push(event),
+            Some("usage") => cost += event["cost"].as_i64().unwrap_or_default(),
+            _ => {}
+        }
+    }
+    (calls, cost)
+}
+
+#[test]
+fn official_clients_ask_in_three_languages_and_the_session_pays() {
+    let Some(packages) = python() else {
+        println!("left out: the package registry gave no clients");
+        return;
+    };
+    if !miniature().has_node {
+        println!("left out: neither this machine nor the package registry has Node 22 or newer");
+        return;
+    }
+    let (belljar, answer) = run(SDKS_RUN, "harness/", &packages, Some(("sdks.py", SDKS)));
+    assert!(answer.contains("moon"), "{answer}");
+    let said: Value = serde_json::from_str(&belljar.file("s", "said.txt")).expect("what they said");
+    for way in [
+        "message",
+        "message stream",
+        "chat",
+        "chat stream",
+        "response",
+        "response stream",
+    ] {
+        assert_eq!(said[way], "Good day to you.", "{way}: {said}");
+    }
+    assert_eq!(said["models"], json!([["scripted"], ["scripted"]]));
+    assert_eq!(
+        (&said["count"], &said["dear"], &said["embeddings"]),
+        (&json!(true), &json!(404), &json!(404))
+    );
+    assert_eq!(said["search"], 403);
+    let (calls, cost) = calls(&belljar);
+    let paid: Vec<&Value> = calls.iter().filter(|call| call["status"] == 200).collect();
+    assert_eq!(paid.len(), 6, "{calls:#?}");
+    // $3, $3 from the cache, and $15 for a million tokens.
+    let each = 1_000 * 3_000 + 200 * 3_000 + 50 * 15_000;
+    assert!(paid.iter().all(|call| call["cost"] == each), "{paid:#?}");
+    assert!(cost > 6 * each, "{cost}: the session's own turns are paid too");
+}
+
+#[test]
+fn opencode_does_a_step_inside_and_the_session_pays() {
+    let Some(program) = opencode() else {
+        println!("left out: OpenCode is fetched with BELLJAR_TEST_FULL=1 only");
+        return;
+    };
+    let (belljar, answer) = run(OPENCODE_RUNS, "harness/", &program, None);
+    let said = belljar.file("s", "said.txt");
+    assert!(answer.contains("moon"), "{answer}\n{said}");
+    assert!(said.contains("Noted, and nothing else."), "{said}");
+    let (calls, cost) = calls(&belljar);
+    assert!(
+        calls.len() >= 2 && calls.iter().all(|call| call["status"] == 200),
+        "{calls:#?}"
+    );
+    let programs: i64 = calls.iter().filter_map(|call| call["cost"].as_i64()).sum();
+    assert!(programs > 0 && cost > programs, "{programs} of {cost}");
+    println!("OpenCode: {} calls, {programs} nano-dollars", calls.len());
+}
