@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{Event, Money, Usage};
+use domain::{Event, Money};
 use futures::StreamExt;
 use link::client::{Client, ClientError};
 use policy::Scope;
