@@ -73,14 +73,17 @@ pub(crate) enum Way {
     /// Over HTTP.
     Url(Wire),
     /// As a program.
-    Program {
-        folder: PathBuf,
-        command: Command,
-        /// The variable that holds the secret.
-        variable: Option<String>,
-        credentials: Credentials,
-        tasks: Tasks,
-    },
+    Program(Box<Launch>),
+}
+
+/// How a program is started.
+pub(crate) struct Launch {
+    pub(crate) folder: PathBuf,
+    pub(crate) command: Command,
+    /// The variable that holds the secret.
+    pub(crate) variable: Option<String>,
+    pub(crate) credentials: Credentials,
+    pub(crate) tasks: Tasks,
 }
 
 /// A connection, and what the server lists over it.
@@ -295,13 +298,14 @@ impl McpPlan {
                 let running = handler.serve_with_lifecycle(transport, lifecycle).await;
                 (running, budget, Scrub::nothing(), None)
             }
-            Way::Program {
-                folder,
-                command,
-                variable,
-                credentials,
-                tasks,
-            } => {
+            Way::Program(launch) => {
+                let Launch {
+                    folder,
+                    command,
+                    variable,
+                    credentials,
+                    tasks,
+                } = &**launch;
                 let secret = variable.as_ref().map(|_| credentials.token()).transpose()?;
                 let line = usize::try_from(self.bytes)
                     .unwrap_or(usize::MAX)
@@ -349,7 +353,7 @@ impl McpPlan {
         let changed = Arc::clone(&connection.changed);
         let tasks = match &self.way {
             Way::Url(wire) => &wire.0.tasks,
-            Way::Program { tasks, .. } => tasks,
+            Way::Program(launch) => &launch.tasks,
         };
         tasks.spawn_until_stopped(async move {
             while let Ok(Some(_)) = subscription.next().await {
@@ -419,9 +423,7 @@ impl McpPlan {
                 Code::Unreachable,
                 match self.way {
                     Way::Url(_) => "the server ends the connection".to_owned(),
-                    Way::Program { .. } => {
-                        "the server's program ends before it answers; the log has its words".to_owned()
-                    }
+                    Way::Program(_) => "the server's program ends before it answers; the log has its words".to_owned(),
                 },
             ),
             ClientInitializeError::NoCompatibleProtocolVersion { .. } => (

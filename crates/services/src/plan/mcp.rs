@@ -10,7 +10,7 @@ use super::{MethodPlan, Problems, Shared};
 use crate::client::{Client, ClientError};
 use crate::credentials::Credentials;
 use crate::definition::{Auth, Server, Service};
-use crate::mcp::{McpPlan, Parts, Way, Wire};
+use crate::mcp::{Launch, McpPlan, Parts, Way, Wire};
 use crate::settings::ServiceSettings;
 
 /// The least time and room that a connection and a list of tools are given, whatever the methods have.
@@ -69,7 +69,7 @@ pub(super) fn plan(
                 );
                 return Ok(None);
             }
-            Way::Program {
+            Way::Program(Box::new(Launch {
                 folder: service.folder.clone(),
                 command: command.clone(),
                 variable: service.auth.iter().find_map(|auth| match auth {
@@ -78,7 +78,7 @@ pub(super) fn plan(
                 }),
                 credentials,
                 tasks: shared.tasks.clone(),
-            }
+            }))
         }
     };
     Ok(Some(McpPlan::new(&service.name, way, bytes)))

@@ -185,8 +185,7 @@ impl ServerHandler for Shop {
         self.0.sessions.lock().unwrap().push(context.peer);
         let tools = self.0.tools.lock().unwrap().clone();
         let tools: Vec<Tool> = serde_json::from_value(Value::Array(tools)).unwrap();
-        let mut list = ListToolsResult::default();
-        list.tools = tools;
+        let mut list = ListToolsResult::with_all_items(tools);
         // It counts for a day, says the server.
         list.ttl_ms = Some(86_400_000);
         Ok(list)
