@@ -26,7 +26,12 @@ async fn tools_become_methods_and_their_answers_results() {
 
         let catalogue = load(rig.folder.path());
         let types = catalogue.types(|_, _| true);
-        for part in ["findGoods(args: {", "query: string;", "page?: number;", "}): Promise<{ goods?: string[] }>;"] {
+        for part in [
+            "findGoods(args: {",
+            "query: string;",
+            "page?: number;",
+            "}): Promise<{ goods?: string[] }>;",
+        ] {
             assert!(types.contains(part), "{part}: {types}");
         }
         assert!(types.contains("read(): Promise<{"), "{types}");

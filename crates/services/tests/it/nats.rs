@@ -35,7 +35,15 @@ impl Drop for Nats {
 async fn nats() -> Nats {
     let folder = tempfile::tempdir().unwrap();
     let child = Command::new("nats-server")
-        .args(["--addr", "127.0.0.1", "--port", "-1", "--http_port", "-1", "--jetstream"])
+        .args([
+            "--addr",
+            "127.0.0.1",
+            "--port",
+            "-1",
+            "--http_port",
+            "-1",
+            "--jetstream",
+        ])
         .arg("--store_dir")
         .arg(folder.path().join("store"))
         .arg("--ports_file_dir")
@@ -68,7 +76,8 @@ async fn nats() -> Nats {
 /// A client of the server: says who it is, then this, and waits until all of it was taken.
 async fn client(port: u16, name: &str, say: &str) -> TcpStream {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let hello = format!("CONNECT {{\"verbose\":false,\"name\":{name:?},\"lang\":\"rust\",\"version\":\"1\"}}\r\n{say}PING\r\n");
+    let hello =
+        format!("CONNECT {{\"verbose\":false,\"name\":{name:?},\"lang\":\"rust\",\"version\":\"1\"}}\r\n{say}PING\r\n");
     stream.write_all(hello.as_bytes()).await.unwrap();
     let mut heard = Vec::new();
     while !heard.windows(6).any(|bytes| bytes == b"PONG\r\n") {
@@ -124,18 +133,27 @@ async fn the_package_nats_watches_a_real_server() {
         };
         let answer = services.call(call).await.unwrap().whole().await.unwrap();
         let value = serde_json::from_slice(&answer).unwrap();
-        let schema = catalogue.service("nats").unwrap().methods[method].result.as_ref().unwrap();
+        let schema = catalogue.service("nats").unwrap().methods[method]
+            .result
+            .as_ref()
+            .unwrap();
         assert!(jsonschema::is_valid(schema.value(), &value), "{method}: {value}");
         value
     };
 
     let server = ask("getServer", "{}").await;
-    assert_eq!((server["health"].as_str(), server["slowConsumers"].as_u64()), (Some("ok"), Some(0)));
+    assert_eq!(
+        (server["health"].as_str(), server["slowConsumers"].as_u64()),
+        (Some("ok"), Some(0))
+    );
     assert!(server["jetstream"].is_object(), "{server}");
     let connections = ask("listConnections", "{}").await;
     let items = connections["items"].as_array().unwrap();
     let one = items.iter().find(|connection| connection["name"] == "one").unwrap();
-    assert_eq!((one["subscriptions"].as_u64(), one["client"].as_str()), (Some(2), Some("rust 1")));
+    assert_eq!(
+        (one["subscriptions"].as_u64(), one["client"].as_str()),
+        (Some(2), Some("rust 1"))
+    );
     assert!(connections["next"].is_null());
     assert_eq!(ask("findSlowConnections", "{}").await, serde_json::json!([]));
     // What was published is stored in the server's own time.
@@ -146,7 +164,13 @@ async fn the_package_nats_watches_a_real_server() {
         }
         tokio::task::yield_now().await;
     };
-    assert_eq!((streams[0]["name"].as_str(), streams[0]["consumers"].as_u64()), (Some("ORDERS"), Some(1)));
+    assert_eq!(
+        (streams[0]["name"].as_str(), streams[0]["consumers"].as_u64()),
+        (Some("ORDERS"), Some(1))
+    );
     let consumers = ask("listConsumers", r#"{"stream":"ORDERS","leastPending":1}"#).await;
-    assert_eq!((consumers[0]["name"].as_str(), consumers[0]["pending"].as_u64()), (Some("mail"), Some(2)));
+    assert_eq!(
+        (consumers[0]["name"].as_str(), consumers[0]["pending"].as_u64()),
+        (Some("mail"), Some(2))
+    );
 }
