@@ -17,5 +17,9 @@ pub fn close_from(first: RawFd) -> io::Result<()> {
     // caller promises; the worst that can come of a broken promise is a failing read or write, as with a descriptor that
     // another program closed.
     let closed = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0_u32) };
-    if closed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if closed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
