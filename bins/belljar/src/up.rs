@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -120,6 +121,9 @@ impl Part {
         if let Some(user) = self.user {
             command.uid(user.uid).gid(user.gid);
         }
+        // Nobody looks after them when this process is killed, and they would be in the next one's way. Started by the main
+        // thread, which lives as long as the process.
+        sys::child::end_with_parent(command.as_std_mut());
         let mut child = command
             .spawn()
             .with_context(|| format!("cannot start {} {}", program.display(), self.command))?;
@@ -202,17 +206,35 @@ impl Part {
 fn lock(settings: &Settings) -> anyhow::Result<File> {
     make_folder(&settings.server.data, 0o755)?;
     let path = settings.server.data.join("up.lock");
-    let file = File::options()
+    let mut file = File::options()
         .create(true)
-        .append(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
         .open(&path)
         .with_context(|| format!("cannot open {}", path.display()))?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
+        Ok(()) => {
+            // For whom the lock keeps away.
+            let told = format!("process {}, at http://{}", std::process::id(), settings.server.listen);
+            file.set_len(0)
+                .and_then(|()| file.write_all(told.as_bytes()))
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            Ok(file)
+        }
         Err(TryLockError::WouldBlock) => {
+            let mut told = String::new();
+            // Without it the message says less.
+            let _ = (&mut file).take(200).read_to_string(&mut told);
+            let who = if told.is_empty() {
+                "another process"
+            } else {
+                told.as_str()
+            };
             bail!(
-                "Belljar is up already, at http://{}: use it, or stop the other `belljar up` first",
-                settings.server.listen
+                "Belljar is up already with the data directory {} ({who}): use that one, or end it first; a second installation \
+                 needs its own server.data, sandbox.run and server.listen",
+                settings.server.data.display()
             )
         }
         Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock {}", path.display())),

@@ -4,12 +4,14 @@
 //! safely is not repeated here.
 //!
 //! - [`btrfs`]: subvolumes and their quotas
+//! - [`child`]: what becomes of a child process
 //! - [`descriptor`]: what a process inherits open
 //! - [`loop_device`]: files as block devices
 //! - [`mount`]: attributes of mounts, the mapping of ids among them
 //! - [`namespace`]: user namespaces that map ids
 
 pub mod btrfs;
+pub mod child;
 pub mod descriptor;
 pub mod loop_device;
 pub mod mount;

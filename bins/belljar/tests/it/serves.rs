@@ -90,16 +90,18 @@ async fn the_first_start_makes_a_token_and_every_later_one_keeps_it() {
 #[tokio::test]
 async fn a_second_up_is_told_of_the_first() {
     let folder = tempdir().unwrap();
-    let first = std::fs::File::create(folder.path().join("up.lock")).unwrap();
+    let lock = folder.path().join("up.lock");
+    let first = std::fs::File::create(&lock).unwrap();
     first.lock().unwrap();
+    std::fs::write(&lock, "process 7, at http://127.0.0.1:7").unwrap();
     let mut second = belljar(folder.path());
     second
         .arg("up")
         .env("BELLJAR_SERVER_DATA", folder.path())
-        .env("BELLJAR_SERVER_LISTEN", "127.0.0.1:7");
+        .env("BELLJAR_SERVER_LISTEN", "127.0.0.1:8");
     let second = run(second, "").await;
     assert!(
-        second.code == 1 && second.notes.contains("is up already, at http://127.0.0.1:7"),
+        second.code == 1 && second.notes.contains("(process 7, at http://127.0.0.1:7)"),
         "{second:?}"
     );
 }

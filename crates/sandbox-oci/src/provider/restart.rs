@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -24,15 +24,42 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) fn lock(run: &Path) -> Result<File, ProviderError> {
     let path = run.join("lock");
     let attempt = || format!("lock {}", path.display());
-    let file = File::create(&path).attempt(attempt)?;
+    let mut options = File::options();
+    options.create(true).truncate(false).read(true).write(true);
+    let mut file = options.open(&path).attempt(attempt)?;
     let begun = Instant::now();
+    let mut holder = None;
     loop {
         match file.try_lock() {
-            Ok(()) => return Ok(file),
+            Ok(()) => {
+                // For whom the lock keeps away.
+                let own = std::process::id().to_string();
+                file.set_len(0)
+                    .and_then(|()| file.write_all(own.as_bytes()))
+                    .attempt(attempt)?;
+                return Ok(file);
+            }
+            Err(TryLockError::WouldBlock) if holder.is_none() => {
+                let mut pid = String::new();
+                // Without it the messages say less.
+                let _ = (&mut file).take(20).read_to_string(&mut pid);
+                file.rewind().attempt(attempt)?;
+                let who = match pid.as_str() {
+                    "" => "another host agent".to_owned(),
+                    pid => format!("another host agent, process {pid},"),
+                };
+                tracing::info!(
+                    "{who} holds {}; waiting {} s for it to end",
+                    path.display(),
+                    PATIENCE.as_secs()
+                );
+                holder = Some(who);
+            }
             Err(TryLockError::WouldBlock) if begun.elapsed() < PATIENCE => sleep(Duration::from_millis(5)),
             Err(TryLockError::WouldBlock) => {
                 return Err(ProviderError::Unavailable(format!(
-                    "another one runs: it holds {}",
+                    "{} runs and holds {}: end it, or name another folder in sandbox.run",
+                    holder.unwrap_or_default(),
                     path.display()
                 )));
             }
