@@ -2,6 +2,7 @@
 
 mod document;
 mod keys;
+mod lines;
 mod raw;
 mod settings;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 pub(crate) use document::example;
 #[cfg(test)]
 use document::manual;
+pub(crate) use lines::line_of_key;
 pub(crate) use raw::Mistake;
 pub(crate) use settings::{Egress, Login, Model, Prices, Provider, Settings};
 

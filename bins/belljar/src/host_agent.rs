@@ -1,6 +1,6 @@
 //! `belljar host`: the small root process that makes sandboxes. It holds no key: its environment is cleared, and it follows no reference.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ use crate::{process, up};
 
 /// How long orders under way may take when the host agent is told to end.
 const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The program that is PID 1 in every sandbox.
+const RUNTIME: &str = "belljar-runtime";
 
 /// Where the host agent listens.
 pub(crate) fn socket(settings: &Settings) -> PathBuf {
@@ -53,20 +56,48 @@ pub(crate) fn host(loaded: &Loaded) -> anyhow::Result<End> {
     })
 }
 
-/// The program that is PID 1 in every sandbox.
-pub(crate) fn program(settings: &Settings) -> anyhow::Result<PathBuf> {
-    let program = match &settings.sandbox.program {
-        Some(program) => program.clone(),
-        None => {
-            let own = std::env::current_exe().context("cannot find this program's own file")?;
-            own.with_file_name("belljar-runtime")
-        }
-    };
-    if !program.is_file() {
-        bail!(
-            "there is no {}: build or install belljar-runtime, or set sandbox.program",
-            program.display()
-        );
+/// Where the program that is PID 1 in every sandbox is looked for.
+pub(crate) fn places(settings: &Settings) -> anyhow::Result<Vec<PathBuf>> {
+    if let Some(program) = &settings.sandbox.program {
+        return Ok(vec![program.clone()]);
     }
-    Ok(program)
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    Ok(places_near(&own))
+}
+
+/// Beside this program, and where a build puts it: it has a profile of its own, and so a folder of its own.
+fn places_near(own: &Path) -> Vec<PathBuf> {
+    let beside = own.with_file_name(RUNTIME);
+    let built = own.parent().and_then(Path::parent);
+    let built = built.map(|folder| folder.join("runtime").join(RUNTIME));
+    [beside].into_iter().chain(built).collect()
+}
+
+fn program(settings: &Settings) -> anyhow::Result<PathBuf> {
+    let places = places(settings)?;
+    match places.iter().find(|place| place.is_file()) {
+        Some(program) => Ok(program.clone()),
+        None => {
+            let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
+            bail!(
+                "there is no {}: build or install belljar-runtime, or name it in sandbox.program",
+                places.join(" and no ")
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_runtime_is_looked_for_beside_the_program_and_in_the_build_folder() {
+        let places = places_near(Path::new("/src/target/release/belljar"));
+        let expected = [
+            "/src/target/release/belljar-runtime",
+            "/src/target/runtime/belljar-runtime",
+        ];
+        assert_eq!(places, expected.map(PathBuf::from));
+    }
 }

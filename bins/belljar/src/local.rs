@@ -100,7 +100,7 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
         let secrets: Arc<dyn Source> = secrets;
         wiring::models(settings, &secrets)?;
         let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
-        let outward = wiring::services(settings, &secrets, dialer, &looked_after)?;
+        let outward = wiring::services(settings, &secrets, dialer, &looked_after, loaded.file.as_deref())?;
         anyhow::Ok((unresolved, outward.problems))
     })?;
     for (key, error) in &unresolved {
@@ -113,14 +113,15 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
             eprintln!("belljar: {key}: {error}");
         }
     }
+    // Neither keeps the rest from working, here as in `belljar up`.
     for problem in &problems {
         if json {
             println!("{}", json!({ "message": problem }));
         } else {
-            eprintln!("belljar: {}", harmless(problem));
+            eprintln!("warning: {}", harmless(problem));
         }
     }
-    if !(unresolved.is_empty() && problems.is_empty()) {
+    if !unresolved.is_empty() {
         return Ok(End::Found);
     }
     let file = loaded
@@ -128,6 +129,17 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
         .as_ref()
         .map_or("no file: defaults hold".to_owned(), |file| file.display().to_string());
     let models: Vec<&str> = loaded.settings.models.keys().map(String::as_str).collect();
+    if models.is_empty() {
+        eprintln!(
+            "warning: there is no model, and `belljar up` does not start without one: add [models.NAME], as \
+             `belljar check --example` shows"
+        );
+    }
+    let well = if models.is_empty() || !problems.is_empty() {
+        "all else is well"
+    } else {
+        "all is well"
+    };
     policy::tell(settings, json);
     if json {
         println!(
@@ -136,7 +148,7 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
         );
     } else {
         println!(
-            "{file}\nmodels: {}\nall is well",
+            "{file}\nmodels: {}\n{well}",
             if models.is_empty() {
                 "none".into()
             } else {
@@ -153,6 +165,7 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
     match command {
         ImageCommand::Build { recipe, always } => {
             let recipe = Recipe::read(recipe)?;
+            owner::must_be_root("building an image makes files that belong to other users")?;
             let rebuild = if *always { Rebuild::Always } else { Rebuild::WhenChanged };
             let terminal = std::io::stderr().is_terminal();
             let built = images.build(&recipe, rebuild, &mut |progress| match progress {
@@ -190,6 +203,7 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
             }
         }
         ImageCommand::Gc => {
+            owner::must_be_root("images belong to root")?;
             let used: Vec<_> = wiring::image(settings).into_iter().collect();
             for image in images.collect(&used)? {
                 if json {
@@ -249,7 +263,7 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
         data: settings.server.data.clone(),
         user: (settings.server.user != "root").then(|| settings.server.user.clone()),
         command: settings.sandbox.runtime.clone().into(),
-        runtime: host_agent::program(settings)?,
+        runtime: host_agent::places(settings)?,
         image: image.map(|digest| wiring::images_folder(settings).join(digest.as_str())),
         ports: vec![settings.server.listen],
         path: std::env::var_os("PATH").unwrap_or_default(),

@@ -16,6 +16,30 @@ use crate::config::{Loaded, Settings};
 use crate::serve;
 use crate::up::SystemUser;
 
+/// Says that root is needed, where this is somebody else.
+pub(crate) fn must_be_root(why: &str) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("{why}: run this as root, with sudo");
+    }
+    Ok(())
+}
+
+/// Says that this is for root and for whom the control plane's folder belongs to, where this is somebody else.
+pub(crate) fn must_be_owner(settings: &Settings) -> anyhow::Result<()> {
+    let own = rustix::process::geteuid();
+    let folder = serve::folder(settings);
+    match fs::symlink_metadata(&folder) {
+        Ok(about) if !own.is_root() && about.uid() != own.as_raw() => bail!(
+            "{} belongs to the control plane's user, and to read or write it is for them and for root: run this with sudo",
+            folder.display()
+        ),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            bail!("{} is closed to this user: run this with sudo", folder.display())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whom the folder belongs to, where that is somebody else and this process is root.
 pub(crate) fn other_than_root(settings: &Settings) -> anyhow::Result<Option<SystemUser>> {
     if !rustix::process::geteuid().is_root() {

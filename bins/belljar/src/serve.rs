@@ -58,7 +58,7 @@ pub(crate) fn serve(loaded: &Loaded) -> anyhow::Result<End> {
             settings.server.user
         );
     }
-    process::runtime()?.block_on(run(settings, environment))
+    process::runtime()?.block_on(run(loaded, environment))
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -73,7 +73,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-async fn run(settings: &Settings, environment: Environment) -> anyhow::Result<End> {
+async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
+    let settings = &loaded.settings;
     // In this order they end: doors first, then what they asked for, then the way to the host and to what keeps secrets.
     let (doors, work, way) = (Tasks::new(), Tasks::new(), Tasks::new());
     let secrets = sources::open(settings, environment, &way)?;
@@ -88,7 +89,13 @@ async fn run(settings: &Settings, environment: Environment) -> anyhow::Result<En
     let own = folder(settings);
     fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
     let listener = listen(settings.server.listen)
-        .with_context(|| format!("cannot listen on {}: is Belljar up already?", settings.server.listen))?;
+        .with_context(|| {
+            format!(
+                "cannot listen on {} (where that is taken, `ss -ltnp 'sport = :{}'` says by whom; server.listen names another address)",
+                settings.server.listen,
+                settings.server.listen.port()
+            )
+        })?;
     let address = listener
         .local_addr()
         .context("cannot find the address that is listened on")?;
@@ -100,7 +107,7 @@ async fn run(settings: &Settings, environment: Environment) -> anyhow::Result<En
     let store = Store::open(store).await?;
     let sandboxes = Arc::new(HostClient::new(host_agent::socket(settings), &way));
     let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
-    let outward = wiring::services(settings, &secrets, dialer.clone(), &work)?;
+    let outward = wiring::services(settings, &secrets, dialer.clone(), &work, loaded.file.as_deref())?;
     for problem in &outward.problems {
         tracing::warn!("{problem}");
     }

@@ -1,6 +1,7 @@
 //! Settings as the parts want them.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -14,12 +15,12 @@ use llm::{CacheMarks, Effort, Thinking};
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use sandbox::ImageDigest;
 use secret::{Credential, Secret, Source};
-use services::{Catalogue, Services, Trust};
+use services::{Catalogue, Problem, Services, Trust};
 use skills::Skill;
 use store::TriggerCap;
 use worker::Worker;
 
-use crate::config::{self, Prices, Provider, Settings};
+use crate::config::{self, Prices, Provider, Settings, line_of_key};
 
 /// The models, which ask `source` for their keys with each request. Every mistake is reported at once.
 pub(crate) fn models(settings: &Settings, source: &Arc<dyn Source>) -> anyhow::Result<Vec<Model>> {
@@ -193,6 +194,7 @@ pub(crate) fn services(
     source: &Arc<dyn Source>,
     dialer: Dialer,
     tasks: &Tasks,
+    file: Option<&Path>,
 ) -> anyhow::Result<Outward> {
     let (catalogue, mistakes) = Catalogue::load(settings.server.services.as_slice());
     let (services, problems) = Services::new(
@@ -206,10 +208,28 @@ pub(crate) fn services(
     )?;
     let mistakes = mistakes.iter().map(ToString::to_string);
     Ok(Outward {
-        problems: mistakes.chain(problems.iter().map(ToString::to_string)).collect(),
+        problems: mistakes
+            .chain(problems.iter().map(|problem| placed(problem, settings, file)))
+            .collect(),
         catalogue,
         services,
     })
+}
+
+/// What is wrong with a service, and the file and line that say so: the configuration's, or else the definition's.
+fn placed(problem: &Problem, settings: &Settings, file: Option<&Path>) -> String {
+    let line = |file: &Path, key: &str| line_of_key(&fs::read_to_string(file).ok()?, key);
+    let configured = file.and_then(|file| Some((file.to_owned(), line(file, &problem.place)?)));
+    let defined = || {
+        let (service, key) = problem.place.strip_prefix("services.")?.split_once('.')?;
+        let definition = settings.server.services.as_ref()?.join(service).join("service.toml");
+        let line = line(&definition, key)?;
+        Some((definition, line))
+    };
+    match configured.or_else(defined) {
+        Some((file, line)) => format!("{}, line {line}: {problem}", file.display()),
+        None => problem.to_string(),
+    }
 }
 
 /// What makes the broker through which connections leave sandboxes. Its certificate authority is kept in `folder`.

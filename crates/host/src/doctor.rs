@@ -28,8 +28,8 @@ pub struct Machine {
     pub user: Option<String>,
     /// The OCI runtime's command.
     pub command: PathBuf,
-    /// The program that is PID 1 in every sandbox.
-    pub runtime: PathBuf,
+    /// Where the program that is PID 1 in every sandbox may be: the first that is there is taken.
+    pub runtime: Vec<PathBuf>,
     /// The folder of the image that sandboxes are made from; none where it is not built yet.
     pub image: Option<PathBuf>,
     /// Where `belljar serve` is to listen, unless it does already.

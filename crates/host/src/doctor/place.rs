@@ -90,10 +90,21 @@ pub(super) fn building(machine: &Machine) -> Result<String, Lack> {
 
 /// The program that is PID 1 in a sandbox can be executed.
 pub(super) fn runtime(machine: &Machine) -> Result<String, Lack> {
-    let path = machine.runtime.display();
-    match machine.run(&machine.runtime, &["--version"], "") {
+    let Some(program) = machine.runtime.iter().find(|place| place.is_file()) else {
+        let places: Vec<String> = machine
+            .runtime
+            .iter()
+            .map(|place| place.display().to_string())
+            .collect();
+        return Err(Lack::lacking(
+            format!("there is no {}", places.join(" and no ")),
+            "it comes with belljar and belongs beside it: build or install it, or name it in sandbox.program",
+        ));
+    };
+    let path = program.display();
+    match machine.run(program, &["--version"], "") {
         // What it says to that is its own affair: it was started and ended.
-        Ok(_) | Err(NotDone::Failed(_)) if is_program(&machine.runtime) => Ok(format!("{path} runs")),
+        Ok(_) | Err(NotDone::Failed(_)) if is_program(program) => Ok(format!("{path} runs")),
         _ => Err(Lack::lacking(
             format!("{path} is not a program that runs"),
             "it comes with belljar and belongs beside it: install it again, or make demo",

@@ -26,7 +26,7 @@ impl Ward {
             data: folder.path().join("data/not/there/yet"),
             user: Some("nobody".to_owned()),
             command: "runc".into(),
-            runtime: "/bin/true".into(),
+            runtime: vec!["/nowhere/belljar-runtime".into(), "/bin/true".into()],
             image: Some(miniature.folder.clone()),
             ports: vec!["127.0.0.1:0".parse().unwrap()],
             path: std::env::var_os("PATH").unwrap(),
@@ -157,7 +157,7 @@ fn what_the_configuration_names_and_is_not_there_is_said() {
     let mut ward = Ward::new();
     ward.machine.ports = vec![taken.local_addr().unwrap()];
     ward.machine.user = Some("no-such-user".to_owned());
-    ward.machine.runtime = "/no/such/program".into();
+    ward.machine.runtime = vec!["/no/such/program".into()];
     ward.machine.image = None;
     let findings = ward.findings();
     for (what, says, mend) in [
