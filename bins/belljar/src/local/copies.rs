@@ -27,6 +27,7 @@ const PIPE: &str = "-";
 /// Copies the store: through the control plane where it runs, which is the one that may touch it; otherwise here.
 pub(crate) fn backup(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result<End> {
     let settings = &loaded.settings;
+    owner::must_be_owner(settings)?;
     if file == Path::new(PIPE) {
         let scratch = copied(settings)?;
         let mut copy = File::open(scratch.path()).context("cannot read the copy that was made")?;
@@ -62,14 +63,15 @@ pub(crate) fn backup(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result
 /// Has the folder's owner make the copy, and keeps what comes out of the pipe. False: it failed, and has said why.
 fn backed_up_as(owner: SystemUser, loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result<bool> {
     refuse_inside(file, owner)?;
+    // Whole or not at all: it gets its name only when whoever made it says that nothing is missing. Before anybody begins to
+    // copy: a pipe that nobody reads is their error, and not what was wrong.
+    let mut scratch = beside(file)?;
     let mut child = owner::again(loaded, owner, &["backup".into(), PIPE.into()], json)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot go on as the owner of the control plane's folder")?;
     let mut output = child.stdout.take().context("the copy has no way out")?;
-    // Whole or not at all: it gets its name only when whoever made it says that nothing is missing.
-    let mut scratch = beside(file)?;
     let received = io::copy(&mut output, &mut scratch);
     drop(output);
     let status = child.wait().context("cannot wait for the copy")?;
@@ -124,7 +126,10 @@ impl Scratch {
 pub(crate) fn verify_copy(copy: &Path, noted: Option<&Noted>, json: bool) -> anyhow::Result<End> {
     let noted = noted.map(|noted| anyhow::Ok((noted.number, noted.hash.parse()?)));
     let verdict = process::runtime()?.block_on(store::verify_audit_of(copy, noted.transpose()?))?;
-    let (head, broken) = (verdict.head.to_string(), verdict.broken.map(|broken| broken.to_string()));
+    let (head, broken) = (
+        verdict.head.to_string(),
+        verdict.broken.map(|broken| broken.to_string()),
+    );
     match &broken {
         _ if json => println!(
             "{}",
@@ -180,6 +185,7 @@ fn refuse_inside(file: &Path, owner: SystemUser) -> anyhow::Result<()> {
 pub(crate) fn restore(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result<End> {
     let settings = &loaded.settings;
     let own = serve::folder(settings);
+    owner::must_be_owner(settings)?;
     if file == Path::new(PIPE) {
         return restored(settings, &mut io::stdin(), json);
     }
@@ -189,12 +195,26 @@ pub(crate) fn restore(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Resul
             .stdin(copy)
             .status()
             .context("cannot go on as the owner of the control plane's folder")?;
-        return Ok(if status.success() { End::Done } else { End::Found });
+        if !status.success() {
+            // Why, they have said; of the file they know what is in it, and not its name.
+            bail!("{} was not restored", file.display());
+        }
+        return Ok(End::Done);
     }
     fs::create_dir_all(&own)
         .and_then(|()| fs::set_permissions(&own, fs::Permissions::from_mode(0o700)))
         .with_context(|| format!("cannot make the folder {}", own.display()))?;
     restored(settings, &mut copy, json).with_context(|| format!("cannot restore {}", file.display()))
+}
+
+/// An error about the copy, without the place where it lies for a moment: nobody named that one.
+fn of_the_copy(error: StoreError, scratch: &Path) -> anyhow::Error {
+    match error {
+        StoreError::NotAStore { path, reason } if path == scratch => {
+            anyhow::anyhow!("the copy is not a store of Belljar: {reason}")
+        }
+        other => other.into(),
+    }
 }
 
 /// Puts what comes in the store's place, as the folder's owner.
@@ -205,7 +225,9 @@ fn restored(settings: &Settings, copy: &mut impl io::Read, json: bool) -> anyhow
         .and_then(|_| file.flush())
         .context("cannot read the copy")?;
     let path = serve::store_file(settings);
-    let restored = process::runtime()?.block_on(store::restore(&scratch.path(), &path))?;
+    let restored = process::runtime()?
+        .block_on(store::restore(&scratch.path(), &path))
+        .map_err(|error| of_the_copy(error, &scratch.path()))?;
     match restored.replaced {
         replaced if json => println!("{}", json!({ "restored": path, "replaced": replaced })),
         Some(replaced) => println!("restored; the store that was there before is {}", replaced.display()),

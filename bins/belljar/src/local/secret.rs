@@ -38,6 +38,7 @@ pub(crate) fn secret(loaded: &Loaded, command: &SecretCommand, json: bool) -> an
             serve::folder(settings).display()
         );
     }
+    owner::must_be_owner(settings)?;
     let store = sources::store(settings, &Local::new(sources::environment(settings)));
     match command {
         SecretCommand::Set { name } => set(&store, name, json),

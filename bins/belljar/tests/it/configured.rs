@@ -64,15 +64,28 @@ async fn what_is_wrong_with_services_is_told_at_once_and_repeats_no_secret() {
     let mut check = belljar(folder.path());
     check.arg("check");
     let came = run(check, "").await;
-    assert_eq!(came.code, 1, "{came:?}");
+    assert_eq!(came.code, 0, "the rest works: {came:?}");
     for part in [
         "broken/service.toml",
-        "services.crm.auth.token: a secret does not stand in the configuration itself",
+        "belljar.toml, line 2: services.crm.auth.token: a secret does not stand in the configuration itself",
         "services.other: there is no service of this name",
     ] {
         assert!(came.notes.contains(part), "{part}: {came:?}");
     }
     assert!(!format!("{came:?}").contains("hunter2"), "{came:?}");
+    assert!(came.out.contains("all else is well"), "{came:?}");
+
+    let plain = format!("{}base_url = \"http://crm.example.com\"\n{method}", head("crm"));
+    write("services/crm/service.toml", &plain);
+    write("belljar.toml", "");
+    let mut check = belljar(folder.path());
+    check.arg("check");
+    let came = run(check, "").await;
+    assert!(
+        came.notes.contains("crm/service.toml, line 4: services.crm.base_url"),
+        "{came:?}"
+    );
+    write("services/crm/service.toml", &plain.replace("http:", "https:"));
 
     std::fs::remove_dir_all(folder.path().join("services/broken")).unwrap();
     write("belljar.toml", "[services.crm]\nauth = { token = \"env:CRM_TOKEN\" }\n");
@@ -121,6 +134,13 @@ async fn the_example_is_a_configuration_and_skills_are_checked() {
 async fn what_lacks_is_said_before_anything_begins() {
     let folder = tempdir().unwrap();
     let data = folder.path().join("data");
+    let mut check = belljar(folder.path());
+    check.arg("check");
+    let came = run(check, "").await;
+    assert!(
+        came.code == 0 && came.notes.contains("there is no model") && came.out.contains("all else is well"),
+        "{came:?}"
+    );
     for (words, part) in [
         (&["serve"][..], "there is no model"),
         (&["restore", "nothing.backup"], "nothing.backup"),
