@@ -3,6 +3,7 @@
 mod approvals;
 mod files;
 mod people;
+mod policy;
 mod sandboxes;
 mod sessions;
 

@@ -46,6 +46,20 @@ async fn a_job_prints_its_answer_and_says_what_it_took() {
         ),
         (0, "some notes".into())
     );
+    assert_eq!(got.out, "copy.txt (10 bytes)\n");
+    std::fs::write(folder.path().join("copy.txt"), "my own").unwrap();
+    let refused = ada(&world, folder.path(), &["get", "mine", "notes.txt", "copy.txt"], "").await;
+    assert!(refused.code == 2 && refused.notes.contains("--force"), "{refused:?}");
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("copy.txt")).unwrap(),
+        "my own"
+    );
+    let words = ["get", "mine", "notes.txt", "copy.txt", "--force"];
+    assert_eq!(ada(&world, folder.path(), &words, "").await.code, 0);
+    assert_eq!(
+        std::fs::read_to_string(folder.path().join("copy.txt")).unwrap(),
+        "some notes"
+    );
 
     let shown = ada(&world, folder.path(), &["show", "mine"], "").await;
     assert!(
@@ -104,6 +118,56 @@ async fn a_conversation_goes_on_line_by_line() {
         ada(&world, folder.path(), &["run"], "from stdin").await
     };
     assert_eq!((piped.code, piped.out.as_str()), (0, "third\n"), "{piped:?}");
+    let told = piped.notes.lines().find_map(|line| line.strip_prefix("session "));
+    let shown = ada(&world, folder.path(), &["show", told.unwrap()], "").await;
+    assert!(shown.code == 0 && shown.out.contains("third"), "{shown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_are_named_by_their_names() {
+    let world = World::new().await;
+    let folder = tempdir().unwrap();
+    let admin = async |words: &[&str]| {
+        let mut command = belljar(folder.path());
+        command
+            .env("BELLJAR_URL", &world.url)
+            .env("BELLJAR_TOKEN", &world.admin)
+            .args(words);
+        run(command, "").await
+    };
+    assert_eq!(admin(&["user", "add", "carl"]).await.code, 0);
+    let token = admin(&["token", "add", "laptop", "--user", "carl"]).await;
+    assert_eq!(token.code, 0, "{token:?}");
+    let mut own = belljar(folder.path());
+    own.env("BELLJAR_URL", &world.url)
+        .env("BELLJAR_TOKEN", token.out.trim())
+        .args(["token", "list"]);
+    let own = run(own, "").await;
+    assert!(own.out.contains("laptop") && own.out.contains("carl"), "{own:?}");
+    for words in [&["user", "rm", "karl"][..], &["token", "add", "x", "--user", "karl"]] {
+        let unknown = admin(words).await;
+        assert!(
+            unknown.code == 1 && unknown.notes.contains("there is no user \"karl\""),
+            "{unknown:?}"
+        );
+    }
+    let label = admin(&["token", "revoke", "laptop"]).await;
+    assert!(
+        label.code == 2 && label.notes.contains("belljar token list"),
+        "{label:?}"
+    );
+
+    let words = ["policy", "explain", "tool:exec", "--user", "carl"];
+    let known = admin(&words).await;
+    assert!(!known.out.contains("notice"), "{known:?}");
+    assert_eq!(admin(&["user", "rm", "carl"]).await.code, 0);
+    let gone = admin(&words).await;
+    assert!(gone.out.contains("nobody here is called \"carl\""), "{gone:?}");
+    let method = admin(&["policy", "explain", "crm.nothing"]).await;
+    assert!(
+        method.out.contains("no service here has a method crm.nothing"),
+        "{method:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
