@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::io::{self, IsTerminal, Write};
 
 use domain::{
-    ApprovalState, Block, Delta, Event, Message, MessageId, Money, NumberedEvent, ResultPart, Role, Timestamp, ToolCallId, Usage,
+    ApprovalState, Block, Delta, Event, Message, MessageId, Money, NumberedEvent, ResultPart, Role, Timestamp,
+    ToolCallId, Usage,
 };
 use serde_json::Value;
 
@@ -231,7 +232,10 @@ impl Render {
                 host, reason, protocol, ..
             } if protocol == "dns" => {
                 let (host, reason) = (one_line(host, 100), one_line(reason, 200));
-                self.note("33", &format!("  ✗ the name {host} is not known in the sandbox: {reason}"))?;
+                self.note(
+                    "33",
+                    &format!("  ✗ the name {host} is not known in the sandbox: {reason}"),
+                )?;
             }
             Event::EgressDenied { host, port, reason, .. } => {
                 let line = format!(

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 /// Code was not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ExecError {
-    #[error("there is no `node` in the PATH of this image ({path}); exec needs Node 22.13 or newer")]
+    #[error("there is no `node` in the PATH ({path}); exec needs Node 22.13 or newer")]
     NoNode { path: String },
     #[error("the code is longer than {MAX_CODE} bytes: put data into files")]
     TooLong,

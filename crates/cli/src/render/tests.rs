@@ -27,6 +27,10 @@ impl Write for Page {
 
 /// Draws frames; gives back what stands on stdout and on stderr.
 fn drawn(frames: &[Value], terminal: bool, json: bool) -> (String, String) {
+    drawn_as(Shown::Answers, frames, terminal, json)
+}
+
+fn drawn_as(shown: Shown, frames: &[Value], terminal: bool, json: bool) -> (String, String) {
     let (out, notes) = (Page::default(), Page::default());
     let paper = Paper {
         out: Box::new(out.clone()),
@@ -35,7 +39,7 @@ fn drawn(frames: &[Value], terminal: bool, json: bool) -> (String, String) {
         notes_terminal: terminal,
         colours: terminal,
     };
-    let mut render = Render::new(paper, json, false);
+    let mut render = Render::new(paper, json, shown);
     for raw in frames {
         let meaning = crate::watch::meaning(raw);
         render
@@ -90,6 +94,46 @@ fn threat_115_nothing_untrusted_commands_the_terminal() {
     assert_eq!(out, "Let me look.␛[2J\n");
     assert!(notes.contains("\u{1b}[32m✓\u{1b}[0m"), "{notes:?}");
     assert!(notes.contains("data/�x.csv") && !notes.contains('\u{202e}'));
+}
+
+#[test]
+fn all_of_a_conversation_has_what_tools_were_given_and_the_beginning_of_what_they_answered() {
+    let answer: Vec<String> = (1..=45).map(|line| format!("line {line}\u{1b}[2J")).collect();
+    let frames = [
+        json!({"number": 1, "at": 1_000, "type": "message", "message": {"id": ID, "role": "assistant",
+            "author": {"kind": "model", "name": "m"}, "at": 1_000, "blocks": [{"type": "text", "text": "Let me look."},
+            {"type": "tool_use", "id": "c1", "name": "exec", "input": {"code": "one()\ntwo()"}}]}}),
+        json!({"number": 2, "at": 1_000, "type": "message", "message": {"id": ID, "role": "user",
+            "author": {"kind": "sandbox"}, "at": 1_000, "blocks": [
+            {"type": "tool_result", "id": "c1", "content": [{"type": "text", "text": answer.join("\n")}]}]}}),
+    ];
+    assert_eq!(
+        drawn_as(Shown::Words, &frames, false, false).0,
+        "Let me look.\n",
+        "a line about each tool comes of other events"
+    );
+    let (out, _) = drawn_as(Shown::All, &frames, false, false);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(
+        lines[..5],
+        ["Let me look.", "  exec", "    code:", "      one()", "      two()"]
+    );
+    assert_eq!(lines[5], "  | line 1␛[2J");
+    assert_eq!(lines[5 + RESULT_LINES..], ["  | … 5 more lines"]);
+}
+
+#[test]
+fn a_name_that_is_refused_is_no_connection() {
+    let denied = |protocol: &str, port: u16| {
+        json!({"number": 1, "at": 1, "type": "egress_denied", "host": "example.com", "port": port, "protocol": protocol,
+            "reason": "no rule lets it out"})
+    };
+    let (_, notes) = drawn(&[denied("dns", 53), denied("tcp", 443)], false, false);
+    let expected = [
+        "  ✗ the name example.com is not known in the sandbox: no rule lets it out",
+        "  ✗ no way out to example.com:443: no rule lets it out",
+    ];
+    assert_eq!(notes.lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]

@@ -159,7 +159,7 @@ async function run(order) {
   process.on('uncaughtException', (error) => end(`error:${explain(error)}`));
   process.on('beforeExit', () => end('error:The code waits for a promise that nothing will ever settle.'));
   if (Number.parseInt(process.versions.node, 10) < OLDEST || !stripTypeScriptTypes) {
-    return end(`error:exec needs Node ${OLDEST}.13 or newer, and this image has ${process.version}.`);
+    return end(`error:exec needs Node ${OLDEST}.13 or newer, and the one in the PATH is ${process.version}.`);
   }
   try {
     const value = await compile(order.code)(writeToFile, createRequire(join(process.cwd(), NAME)));
