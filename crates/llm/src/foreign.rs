@@ -132,6 +132,15 @@ pub struct Foreign<'b> {
 }
 
 impl<'b> Foreign<'b> {
+    /// Whether the model may think without showing it: what was shown of an answer is then no measure of what it costs.
+    #[must_use]
+    pub fn may_think_unseen(&self) -> bool {
+        match self.format {
+            Format::AnthropicMessages => self.thinking_budget.is_some(),
+            Format::OpenaiResponses | Format::OpenaiChat => true,
+        }
+    }
+
     /// Reads a request.
     ///
     /// # Errors

@@ -168,6 +168,7 @@ impl Control {
             let _ = spoken.send.try_send(spoken.error(&failure));
             End::Failed(failure)
         });
+        let is_whole = matches!(end, End::Whole(_));
         let reply = match end {
             End::Whole(reply) => reply,
             End::Gone => {
@@ -183,7 +184,11 @@ impl Control {
         drop(relay);
         told.bytes = spoken.bytes;
         self.learn(live, wanted, &reply);
-        let charge = money::charge(&wanted.model, &reply, likely);
+        let mut charge = money::charge(&wanted.model, &reply, likely);
+        // What a model thinks unseen is billed, and nobody told how much it was: whoever hangs up pays what was set aside.
+        if !is_whole && charge.estimated && wanted.request.may_think_unseen() {
+            charge.cost = charge.cost.max(reserved.amount);
+        }
         self.settle_call(live, reserved, vec![charge], told).await;
     }
 
@@ -290,7 +295,8 @@ impl Spoken {
                 let words = "the model was cut off: what it said had cost what a cap allows";
                 return End::Failed(refused(402, "budget_exhausted", words));
             }
-            if !event.data.is_empty() && !(self.hides_usage && is_usage(&event.data)) {
+            let hidden = event.data.is_empty() || self.hides_usage && is_usage(&event.data);
+            if !hidden {
                 self.events += 1;
                 let frame = frame(&event);
                 self.bytes += frame.len() as u64;
