@@ -18,12 +18,17 @@ const USUAL: usize = 8 << 10;
 
 /// The most commas and brackets, outside of texts, in one message. A workspace's whole list has a quarter of it. Each of them
 /// becomes many times its size while it is read, so that a few megabytes of nothing but them would take a gigabyte.
-const PARTS: usize = 500_000;
+pub(crate) const PARTS: usize = 500_000;
 
 /// Reads JSON that an untrusted party wrote.
 pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
-    if parts(json) > PARTS {
-        let words = format!("it has more than {PARTS} parts");
+    parse_of(PARTS, json)
+}
+
+/// The same, of at most so many parts.
+pub(crate) fn parse_of<T: DeserializeOwned>(most: usize, json: &[u8]) -> Result<T, serde_json::Error> {
+    if parts(json) > most {
+        let words = format!("it has more than {most} parts");
         return Err(serde::de::Error::custom(words));
     }
     serde_json::from_slice(json)

@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::error::WorkerError;
 use crate::script::{Fetch, FetchRequest, ScriptJob, ScriptResult};
 use crate::sql::{Checked, Dialect};
-use crate::wire::{FrameError, Order, Report, VERSION, read, write};
+use crate::wire::{FrameError, OF_A_STATEMENT, Order, Report, VERSION, of_a_script, read, write};
 use crate::worker::Config;
 
 /// How long a process that has closed its pipe may take to end before it is killed.
@@ -89,13 +89,14 @@ impl Process {
     /// Runs a script to its end and answers its calls, several at once.
     pub(crate) async fn run(mut self, job: ScriptJob, fetch: &dyn Fetch) -> Result<ScriptResult, WorkerError> {
         let (functions, limits) = (job.functions.clone(), job.limits);
+        let longest = of_a_script(limits.output_bytes);
         self.say(SCRIPT, &Order::Script(job)).await?;
         let mut calls = 0;
         let mut answers = FuturesUnordered::new();
         loop {
             // A frame that was read in part must not be lost, so one future reads it whole.
             let report = {
-                let mut hearing = std::pin::pin!(read::<Report>(&mut self.output));
+                let mut hearing = std::pin::pin!(read::<Report>(&mut self.output, longest));
                 loop {
                     tokio::select! {
                         report = &mut hearing => break report,
@@ -139,7 +140,7 @@ impl Process {
     }
 
     async fn hear(&mut self, what: &'static str) -> Result<Report, WorkerError> {
-        let report = read(&mut self.output).await;
+        let report = read(&mut self.output, OF_A_STATEMENT).await;
         self.heard(what, report).await
     }
 

@@ -13,8 +13,23 @@ use crate::sql::{Checked, Dialect};
 /// The version of what is said here. Both ends are one file, save where somebody set another program.
 pub(crate) const VERSION: u32 = 1;
 
-/// The longest frame: the most that a script may return, with room.
+/// The longest frame to a worker: the most that a script may be given, with room.
 pub(crate) const LONGEST: usize = 64 << 20;
+
+/// The longest report on a statement, which may have a quarter of it. What is read becomes many times its size, and a worker
+/// may be somebody else's by then.
+pub(crate) const OF_A_STATEMENT: usize = 1 << 20;
+
+/// What a script's report has beside the value or the arguments.
+const AROUND: usize = 64 << 10;
+
+/// The longest report of a script that may return so many bytes.
+pub(crate) fn of_a_script(output_bytes: u64) -> usize {
+    usize::try_from(output_bytes)
+        .unwrap_or(LONGEST)
+        .saturating_add(AROUND)
+        .min(LONGEST)
+}
 
 /// From the parent.
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,7 +98,10 @@ fn frame(message: &impl Serialize) -> Result<Vec<u8>, FrameError> {
 }
 
 /// Reads a frame; none where the other side has closed the pipe.
-pub(crate) async fn read<T: DeserializeOwned>(pipe: &mut (impl AsyncRead + Unpin)) -> Result<Option<T>, FrameError> {
+pub(crate) async fn read<T: DeserializeOwned>(
+    pipe: &mut (impl AsyncRead + Unpin),
+    longest: usize,
+) -> Result<Option<T>, FrameError> {
     let mut announced = [0; 4];
     match pipe.read_exact(&mut announced).await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -92,6 +110,9 @@ pub(crate) async fn read<T: DeserializeOwned>(pipe: &mut (impl AsyncRead + Unpin
     // What was announced is not believed: the buffer grows with what comes.
     let mut body = Vec::new();
     let announced = length(announced)?;
+    if announced > longest {
+        return Err(FrameError::TooLong(announced));
+    }
     let read = pipe.take(announced as u64).read_to_end(&mut body).await;
     if read.map_err(FrameError::Pipe)? < announced {
         return Ok(None);

@@ -36,6 +36,9 @@ const NAME_BYTES: usize = 1 << 10;
 /// Where the routes of models are.
 const MODELS: &str = "/v1/models/";
 
+/// The most commas and brackets of a call of a service; what it says in a text counts once.
+const SERVICE_REQUEST_PARTS: usize = 20_000;
+
 /// How long the body of a request may take.
 const BODY_TIME: Duration = Duration::from_secs(60);
 
@@ -181,7 +184,7 @@ async fn service(request: Request<Incoming>, link: &Arc<Link>) -> Result<Respons
     let token = token(&request)?;
     let place = Arc::clone(&link.services).acquire_owned().await;
     let place = place.map_err(|_| unavailable())?;
-    let asked: ServiceRequest = read(request, SERVICE_REQUEST_BYTES).await?;
+    let asked: ServiceRequest = read_of(SERVICE_REQUEST_PARTS, request, SERVICE_REQUEST_BYTES).await?;
     let answer = link.handler.service(link.sandbox, &token, asked).await?;
     Ok(streamed(answer, place))
 }
@@ -294,11 +297,15 @@ fn is_name(name: &str) -> bool {
 }
 
 async fn read<T: DeserializeOwned>(request: Request<Incoming>, longest: usize) -> Result<T, Refusal> {
+    read_of(lines::PARTS, request, longest).await
+}
+
+async fn read_of<T: DeserializeOwned>(parts: usize, request: Request<Incoming>, longest: usize) -> Result<T, Refusal> {
     let body = timeout(BODY_TIME, Limited::new(request.into_body(), longest).collect())
         .await
         .map_err(|_| invalid("the request's body took too long"))?
         .map_err(|_| invalid("the request's body is too long, or was cut"))?;
-    lines::parse(&body.to_bytes()).map_err(|error| {
+    lines::parse_of(parts, &body.to_bytes()).map_err(|error| {
         Refusal::new(
             RefusalCode::Invalid,
             format!("the request's body is malformed: {error}"),
