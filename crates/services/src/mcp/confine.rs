@@ -80,6 +80,17 @@ const REFUSED: [libc::c_long; 23] = [
     libc::SYS_userfaultfd,
 ];
 
+/// Flags of clone that make namespaces.
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWUTS,
+];
+
 /// What a program may have besides the system's own.
 pub(super) struct Confinement<'c> {
     /// Its own folder, to do what it likes in.
@@ -128,8 +139,10 @@ impl Confinement<'_> {
         rustix::thread::set_no_new_privs(true).map_err(|errno| ConfineError::Privileges(errno.into()))?;
         rustix::thread::set_capabilities(None, none).map_err(|errno| ConfineError::Privileges(errno.into()))?;
         self.files_and_ports()?;
-        let filter = self.filter().map_err(ConfineError::Filter)?;
-        seccompiler::apply_filter(&filter).map_err(ConfineError::Filter)
+        for filter in [self.filter(), no_clone3()] {
+            seccompiler::apply_filter(&filter.map_err(ConfineError::Filter)?).map_err(ConfineError::Filter)?;
+        }
+        Ok(())
     }
 
     fn files_and_ports(&self) -> Result<(), ConfineError> {
@@ -137,7 +150,10 @@ impl Confinement<'_> {
         let mut rules = Ruleset::default()
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(NEWEST))?
+            // Where ports are named, a kernel that cannot hold a program to them does not run it.
+            .set_compatibility(if self.ports.is_empty() { CompatLevel::BestEffort } else { CompatLevel::HardRequirement })
             .handle_access(AccessNet::from_all(NEWEST))?
+            .set_compatibility(CompatLevel::BestEffort)
             .scope(Scope::AbstractUnixSocket | Scope::Signal)?
             .create()?;
         for path in EXECUTE
@@ -177,10 +193,30 @@ impl Confinement<'_> {
         });
         let is_none_of_them = is_none_of_them.collect::<Result<Vec<_>, _>>()?;
         rules.insert(libc::SYS_socket, vec![SeccompRule::new(is_none_of_them)?]);
-        let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-        let arch: TargetArch = std::env::consts::ARCH.try_into()?;
-        Ok(SeccompFilter::new(rules, SeccompAction::Allow, refused, arch)?.try_into()?)
+        // Namespaces of its own would make it root of them.
+        let makes_one = NAMESPACES.iter().map(|flag| {
+            let flag = u64::from(flag.unsigned_abs());
+            let sets = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)?;
+            SeccompRule::new(vec![sets])
+        });
+        rules.insert(libc::SYS_clone, makes_one.collect::<Result<_, _>>()?);
+        filter(rules, libc::EPERM)
     }
+}
+
+/// The newer way to start threads and processes takes its flags from memory, which no filter sees. Whoever is told that there
+/// is none takes the older one.
+fn no_clone3() -> Result<seccompiler::BpfProgram, seccompiler::Error> {
+    filter(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)
+}
+
+fn filter(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    errno: libc::c_int,
+) -> Result<seccompiler::BpfProgram, seccompiler::Error> {
+    let refused = SeccompAction::Errno(errno.unsigned_abs());
+    let arch: TargetArch = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, refused, arch)?.try_into()?)
 }
 
 /// Allows something below a path; what is not there needs no rule.

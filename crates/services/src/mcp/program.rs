@@ -42,7 +42,7 @@ const AT_ONCE: u64 = 16;
 pub(super) struct Program {
     child: Child,
     /// Goes with it.
-    _scratch: TempDir,
+    scratch: Option<TempDir>,
 }
 
 /// How many bytes a program may still write. It is filled up at each call.
@@ -130,7 +130,7 @@ impl Program {
         let pipes = AsyncRwTransport::new_client(metered, input).with_max_line_length(line);
         let program = Self {
             child,
-            _scratch: scratch,
+            scratch: Some(scratch),
         };
         Ok((program, pipes, budget))
     }
@@ -147,6 +147,15 @@ impl Drop for Program {
         if let Some(group) = group {
             // It may have ended by itself.
             let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+        // As deep as the program made it: removed by another process, whose stack is its own.
+        if let Some(scratch) = self.scratch.take().map(TempDir::keep) {
+            std::thread::spawn(move || {
+                let _ = std::process::Command::new("/bin/rm")
+                    .args(["-rf", "--"])
+                    .arg(scratch)
+                    .status();
+            });
         }
     }
 }
