@@ -39,6 +39,8 @@ const EXPORTED: u64 = 5_000_000;
 const LISTED: u64 = 5_000;
 /// Pieces of an export that wait for whoever reads it.
 const WAITING: usize = 8;
+/// How long a server may take to be told that an answer is no longer wanted.
+const CANCELS: Duration = Duration::from_secs(10);
 /// What is left of the deadline for the way there and back, when a server is told how long a statement may take.
 const MARGIN: Duration = Duration::from_millis(500);
 

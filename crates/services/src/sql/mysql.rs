@@ -17,11 +17,11 @@ use lifecycle::Tasks;
 use worker::Worker;
 
 use self::connection::Connection;
-use super::Asked;
 use super::pool::{Login, Pool, Way};
 use super::rows::Rows;
 use super::settings::Bound;
 use super::tls::{Encryption, certificate};
+use super::{Asked, CANCELS};
 use crate::{Code, Failure};
 
 /// Rows that a join may look at, as the server estimates it.
@@ -255,9 +255,12 @@ impl Drop for Running<'_> {
         let server = Arc::clone(self.server);
         self.tasks.spawn_until_stopped(async move {
             // Without it the statement ends by its own timeout.
-            if let Ok(mut connection) = server.connect(&login).await {
-                let _ = connection.command(&format!("KILL QUERY {number}")).await;
-            }
+            let _ = tokio::time::timeout(CANCELS, async {
+                if let Ok(mut connection) = server.connect(&login).await {
+                    let _ = connection.command(&format!("KILL QUERY {number}")).await;
+                }
+            })
+            .await;
         });
     }
 }

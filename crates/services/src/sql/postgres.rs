@@ -263,15 +263,18 @@ impl Drop for Running<'_> {
         );
         self.tasks.spawn_until_stopped(async move {
             // Without it the statement ends by its own timeout.
-            let Ok(stream) = way.dial().await else { return };
-            let _ = match encryption {
-                Some(encryption) => {
-                    token
-                        .cancel_query_raw(stream, connect::Tls(encryption, Overflow::default()))
-                        .await
-                }
-                None => token.cancel_query_raw(stream, NoTls).await,
-            };
+            let _ = tokio::time::timeout(super::CANCELS, async {
+                let Ok(stream) = way.dial().await else { return };
+                let _ = match encryption {
+                    Some(encryption) => {
+                        token
+                            .cancel_query_raw(stream, connect::Tls(encryption, Overflow::default()))
+                            .await
+                    }
+                    None => token.cancel_query_raw(stream, NoTls).await,
+                };
+            })
+            .await;
         });
     }
 }

@@ -12,6 +12,11 @@ const PREPARE: u8 = 0x16;
 const EXECUTE: u8 = 0x17;
 const RESET: u8 = 0x1f;
 /// The first byte of the packet after columns and rows, and its greatest length.
+/// What MySQL's tables have at most (its manual, "Limits on Table Column Count").
+const MOST_COLUMNS: u64 = 4_096;
+/// Of what is asked for ourselves: grants, and what the catalogue says of a few names.
+const MOST_ROWS: usize = 100_000;
+
 const END: u8 = 0xfe;
 const END_BYTES: usize = 9;
 
@@ -108,6 +113,9 @@ impl Connection {
             _ => Fields(&answer).number()?,
         };
         self.quiet = false;
+        if count > MOST_COLUMNS {
+            return Err(Broken::Nonsense("more columns than a table can have"));
+        }
         let mut columns = Vec::new();
         for _ in 0..count {
             columns.push(Column::read(&self.packets.read().await?)?);
@@ -139,6 +147,9 @@ impl Connection {
         let columns = self.execute(&statement, parameters).await?;
         let mut rows = Vec::new();
         while let Some(cells) = self.row(&columns).await? {
+            if rows.len() == MOST_ROWS {
+                return Err(Broken::Nonsense("a catalogue without an end"));
+            }
             rows.push(cells.iter().map(Cell::plain).collect());
         }
         Ok(rows)
