@@ -15,8 +15,11 @@ use testkit::within;
 
 use crate::world::{Differs, World};
 
-/// The dialects: how a model is configured, what it is asked by.
-const DIALECTS: [(fn(&mut ModelSettings), ModelRoute, Protocol); 3] = [
+/// How a model is configured, and what it is asked by.
+type Spoken = (fn(&mut ModelSettings), ModelRoute, Protocol);
+
+/// The dialects.
+const DIALECTS: [Spoken; 3] = [
     (
         |model| model.provider = ProviderKind::Anthropic,
         ModelRoute::Messages,
@@ -454,11 +457,12 @@ async fn threat_136_only_configured_models_that_the_scope_allows_are_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_code_or_models_programs_are_offered_none() {
+    type Offered = (fn(&mut control::Config), &'static [&'static str]);
     fn everybody(config: &mut control::Config, scope: Value) {
         let scope: Scope = serde_json::from_value(scope).unwrap();
         config.policies.roles.insert("everybody".to_owned(), scope);
     }
-    let worlds: [(fn(&mut control::Config), &[&str]); 2] = [
+    let worlds: [Offered; 2] = [
         (|_| {}, &["free", "m", "spare"]),
         (|config| everybody(config, json!({"tools": {"read": true}})), &[]),
     ];

@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::Path;
 
 use super::AuditRecord;
-use crate::batch::binds;
 use crate::connection::{Access, Connection};
 use crate::error::database;
 use crate::open::{apart, not_a_store};
@@ -113,7 +112,7 @@ fn follow(connection: &Connection, noted: Option<(i64, Hash)>) -> Result<AuditVe
     loop {
         let begun = verdict.entries;
         let sql = "SELECT * FROM audit WHERE number > $1 ORDER BY number LIMIT $2";
-        connection.each(ATTEMPT, sql, &binds![begun, TOGETHER], |row| {
+        connection.each(ATTEMPT, sql, &[begun.into(), TOGETHER.into()], |row| {
             let number = row.integer("number")?;
             // What cannot even be read was not written by us.
             let found = AuditRecord::of(&row).ok();

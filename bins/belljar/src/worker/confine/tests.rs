@@ -17,12 +17,12 @@ const ATTEMPTS: [(&str, fn()); 9] = [
     }),
     ("reading a file", || drop(std::fs::read("/etc/passwd"))),
     ("writing a file", || {
-        drop(std::fs::write("/tmp/belljar-worker-was-here", "x"))
+        drop(std::fs::write("/tmp/belljar-worker-was-here", "x"));
     }),
     ("a port", || drop(std::net::TcpListener::bind("127.0.0.1:0"))),
     ("a datagram", || drop(std::net::UdpSocket::bind("127.0.0.1:0"))),
     ("a unix socket", || {
-        drop(std::os::unix::net::UnixStream::connect("/run/nothing.sock"))
+        drop(std::os::unix::net::UnixStream::connect("/run/nothing.sock"));
     }),
     ("a program", || drop(Command::new("/bin/true").spawn())),
     ("a thread", || drop(std::thread::Builder::new().spawn(|| ()))),
