@@ -39,7 +39,7 @@ async fn a_run_says_what_it_waits_for_and_goes_on_when_it_is_answered() {
     let world = world().await;
     let folder = tempdir().unwrap();
     let folder = folder.path();
-    will_call(&world, "print(\u{1b}]0;approved\u{7})");
+    will_call(&world, "print(\u{1b}]0;approved\u{7}\u{202e})");
     let run = ada(&world, folder, &["run", "do it", "--session", "mine"], "");
     let answers = async {
         let question = asked(&world, folder).await;
@@ -57,7 +57,8 @@ async fn a_run_says_what_it_waits_for_and_goes_on_when_it_is_answered() {
         "{approved:?}"
     );
     // The whole request, harmless.
-    assert!(approved.notes.contains("print(␛]0;approved␇)"), "{approved:?}");
+    let harmless = "print(\\u001b]0;approved\\u0007\u{fffd})";
+    assert!(approved.notes.contains(harmless), "{approved:?}");
     assert!(
         denied.code == 1 && denied.notes.contains("already, by ada"),
         "{denied:?}"
@@ -65,7 +66,7 @@ async fn a_run_says_what_it_waits_for_and_goes_on_when_it_is_answered() {
     assert_eq!(came.code, 0, "{came:?}");
     assert!(came.notes.contains(&format!("belljar approve {id}")), "{came:?}");
     assert!(
-        came.notes.contains("print(␛]0;approved␇)") && !came.notes.contains('\u{1b}'),
+        came.notes.contains(harmless) && !came.notes.contains('\u{1b}'),
         "{came:?}"
     );
     assert!(came.out.ends_with("So be it.\n"), "{came:?}");
