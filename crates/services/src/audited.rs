@@ -25,10 +25,14 @@ impl Schema {
                 .value()
                 .get("properties")
                 .and_then(|properties| properties.get(name));
-            let name = match property {
+            let mut name = match property {
                 Some(_) => name.clone(),
                 None => shown(name),
             };
+            // What was cut may look like another, and is told of all the same.
+            while told.contains_key(&name) {
+                name.push('…');
+            }
             told.insert(name, self.told_of(property, value));
         }
         if arguments.len() > MOST {
