@@ -121,7 +121,7 @@ return {
   link: await attempt(() => new Promise((done, failed) => net.connect("/run/belljar/link.sock").on("connect", done).on("error", failed))),
   listed: await attempt(() => fs.readdir("/run/belljar")),
   root: await attempt(async () => process.setuid(0)),
-  names: Object.keys(process.env).filter((name) => /TOKEN|SECRET|KEY|BELLJAR/.test(name)),
+  names: Object.keys(process.env).filter((name) => /TOKEN|SECRET|KEY|BELLJAR/.test(name) && process.env[name] !== "credential-brokered"),
   // The paths of the certificates that programs trust are no secret.
   token: /belljar(?!-trust\/)|bearer|token/i.test(environment),
 };"#,

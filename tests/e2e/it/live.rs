@@ -19,75 +19,75 @@ struct Live {
 const LIVE: [Live; 12] = [
     Live {
         service: "billing",
-        bound: "[services.billing.auth]\ntoken = \"$BELLJAR_LIVE_STRIPE\"",
+        bound: "[services.billing.auth]\ntoken = \"$LIVE_STRIPE\"",
         method: "getBalance",
         arguments: "{}",
     },
     Live {
         service: "chat",
-        bound: "[services.chat.auth]\ntoken = \"$BELLJAR_LIVE_SLACK\"",
+        bound: "[services.chat.auth]\ntoken = \"$LIVE_SLACK\"",
         method: "listChannels",
         arguments: r#"{"limit": 1}"#,
     },
     Live {
         service: "code",
-        bound: "[services.code.auth]\ntoken = \"$BELLJAR_LIVE_GITHUB\"",
+        bound: "[services.code.auth]\ntoken = \"$LIVE_GITHUB\"",
         method: "getRepository",
         arguments: r#"{"owner": "rust-lang", "repo": "rust"}"#,
     },
     Live {
         service: "crm",
-        bound: "[services.crm.auth]\ntoken = \"$BELLJAR_LIVE_HUBSPOT\"",
+        bound: "[services.crm.auth]\ntoken = \"$LIVE_HUBSPOT\"",
         method: "listOwners",
         arguments: r#"{"limit": 1}"#,
     },
     Live {
         service: "docs",
-        bound: "[services.docs.auth]\ntoken = \"$BELLJAR_LIVE_NOTION\"",
+        bound: "[services.docs.auth]\ntoken = \"$LIVE_NOTION\"",
         method: "listUsers",
         arguments: r#"{"page_size": 1}"#,
     },
     Live {
         service: "issues",
-        bound: "[services.issues.auth]\ntoken = \"$BELLJAR_LIVE_LINEAR\"",
+        bound: "[services.issues.auth]\ntoken = \"$LIVE_LINEAR\"",
         method: "listTeams",
         arguments: r#"{"first": 1}"#,
     },
     Live {
         service: "meetings",
-        bound: "[services.meetings.auth]\ntoken = \"$BELLJAR_LIVE_CIRCLEBACK\"",
+        bound: "[services.meetings.auth]\ntoken = \"$LIVE_CIRCLEBACK\"",
         method: "searchMeetings",
         arguments: r#"{"intent": "a test", "searchTerm": "belljar", "pageIndex": 0}"#,
     },
     Live {
         service: "nats",
-        bound: "[services.nats]\nbase_url = \"$BELLJAR_LIVE_NATS_URL\"\naddresses = [\"0.0.0.0/0\"]",
+        bound: "[services.nats]\nbase_url = \"$LIVE_NATS_URL\"\naddresses = [\"0.0.0.0/0\"]",
         method: "getServer",
         arguments: "{}",
     },
     Live {
         service: "observability",
-        bound: "[services.observability]\nbase_url = \"$BELLJAR_LIVE_LOKI_URL\"\naddresses = [\"0.0.0.0/0\"]\n\
-                [services.observability.auth]\nuser = \"$BELLJAR_LIVE_LOKI_USER\"\npassword = \"$BELLJAR_LIVE_LOKI_PASSWORD\"",
+        bound: "[services.observability]\nbase_url = \"$LIVE_LOKI_URL\"\naddresses = [\"0.0.0.0/0\"]\n\
+                [services.observability.auth]\nuser = \"$LIVE_LOKI_USER\"\npassword = \"$LIVE_LOKI_PASSWORD\"",
         method: "listLabels",
         arguments: "{}",
     },
     Live {
         service: "support",
-        bound: "[services.support.auth]\ntoken = \"$BELLJAR_LIVE_PYLON\"",
+        bound: "[services.support.auth]\ntoken = \"$LIVE_PYLON\"",
         method: "listTags",
         arguments: "{}",
     },
     Live {
         service: "tinybird",
-        bound: "[services.tinybird.auth]\ntoken = \"$BELLJAR_LIVE_TINYBIRD\"",
+        bound: "[services.tinybird.auth]\ntoken = \"$LIVE_TINYBIRD\"",
         method: "listDatasources",
         arguments: "{}",
     },
     Live {
         service: "warehouse",
-        bound: "[services.warehouse.auth]\nuser = \"$BELLJAR_LIVE_POSTGRES_USER\"\npassword = \"$BELLJAR_LIVE_POSTGRES_PASSWORD\"\n\
-                [services.warehouse.database]\nengine = \"postgres\"\nhost = \"$BELLJAR_LIVE_POSTGRES_HOST\"\nname = \"$BELLJAR_LIVE_POSTGRES_NAME\"",
+        bound: "[services.warehouse.auth]\nuser = \"$LIVE_POSTGRES_USER\"\npassword = \"$LIVE_POSTGRES_PASSWORD\"\n\
+                [services.warehouse.database]\nengine = \"postgres\"\nhost = \"$LIVE_POSTGRES_HOST\"\nname = \"$LIVE_POSTGRES_NAME\"",
         method: "query",
         arguments: r#"{"sql": "SELECT 1 AS one"}"#,
     },

@@ -47,6 +47,10 @@ async fn runc_on_ext4_conforms() {
 
 #[tokio::test]
 async fn crun_conforms_where_it_runs() {
+    if std::process::Command::new("crun").arg("--version").output().is_err() {
+        eprintln!("crun is not installed here, so it is not tried");
+        return;
+    }
     // crun refuses cgroups of both versions side by side if version 2 has controllers of its own there.
     let beside = std::fs::read_to_string("/sys/fs/cgroup/unified/cgroup.controllers").unwrap_or_default();
     if beside.trim().is_empty() {
