@@ -226,7 +226,12 @@ fn code_calls_three_services_at_once_and_every_call_is_a_span() {
         .flatten()
         .filter_map(Value::as_str)
         .collect();
-    assert_eq!(names, ["chat", "crm", "expired", "issues", "odd", "renewed", "support"]);
+    assert_eq!(
+        names,
+        [
+            "belljar", "chat", "crm", "expired", "issues", "odd", "renewed", "support"
+        ]
+    );
     assert_eq!(said["file"], json!({ "path": "out/large.bin", "bytes": 8 << 20 }));
     let teams: Value = serde_json::from_str(&belljar.file("s", "out/issues.json")).expect("JSON was written");
     assert_eq!(teams["items"][0]["key"], "ENG");
