@@ -61,13 +61,13 @@ const LIVE: [Live; 12] = [
     },
     Live {
         service: "nats",
-        bound: "[services.nats]\nbase_url = \"$LIVE_NATS_URL\"\naddresses = [\"10.0.0.0/8\"]",
+        bound: "[services.nats]\nbase_url = \"$LIVE_NATS_URL\"\naddresses = [\"10.0.0.0/8\", \"127.0.0.0/8\"]",
         method: "getServer",
         arguments: "{}",
     },
     Live {
         service: "observability",
-        bound: "[services.observability]\nbase_url = \"$LIVE_LOKI_URL\"\naddresses = [\"10.0.0.0/8\"]\n\
+        bound: "[services.observability]\nbase_url = \"$LIVE_LOKI_URL\"\naddresses = [\"10.0.0.0/8\", \"127.0.0.0/8\"]\n\
                 [services.observability.auth]\nuser = \"$LIVE_LOKI_USER\"\npassword = \"$LIVE_LOKI_PASSWORD\"",
         method: "listLabels",
         arguments: "{}",
