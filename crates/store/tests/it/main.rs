@@ -9,6 +9,7 @@ mod disk_full;
 mod durability;
 mod events;
 mod history;
+mod many_sessions;
 mod measure;
 mod money;
 mod parts;
