@@ -10,18 +10,13 @@ use sandbox_oci::OciProvider;
 
 use crate::config::{Loaded, Settings};
 use crate::end::End;
-use crate::{process, up};
+use crate::{places, process, system_user};
 
 /// How long orders under way may take when the host agent is told to end.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The program that is PID 1 in every sandbox.
 const RUNTIME: &str = "belljar-runtime";
-
-/// Where the host agent listens.
-pub(crate) fn socket(settings: &Settings) -> PathBuf {
-    settings.sandbox.run.join("host.sock")
-}
 
 /// Runs the host agent until it is told to end. Living sandboxes stay, for the next one to adopt.
 pub(crate) fn host(loaded: &Loaded) -> anyhow::Result<End> {
@@ -31,7 +26,7 @@ pub(crate) fn host(loaded: &Loaded) -> anyhow::Result<End> {
     if !rustix::process::geteuid().is_root() {
         bail!("the host agent makes sandboxes and must be root: run it with sudo, or `belljar up` as root");
     }
-    let user = up::find_user(&settings.server.user)?
+    let user = system_user::find_user(&settings.server.user)?
         .with_context(|| format!("there is no user {}: `belljar up` makes it", settings.server.user))?;
     let mut config = sandbox_oci::Config::new(&settings.server.data, program(settings)?);
     config.run.clone_from(&settings.sandbox.run);
@@ -39,7 +34,7 @@ pub(crate) fn host(loaded: &Loaded) -> anyhow::Result<End> {
     let provider =
         OciProvider::open(config).context("cannot provide sandboxes on this machine; `belljar doctor` says more")?;
     process::runtime()?.block_on(async {
-        let socket = socket(settings);
+        let socket = places::host_socket(settings);
         let listener = host::listen(&socket, user.uid)?;
         let tasks = Tasks::new();
         let serving = tasks.spawn(host::serve(listener, Arc::new(provider), user.uid, tasks.child()));

@@ -26,7 +26,7 @@ use serde_json::json;
 use crate::arguments::{ImageCommand, SkillCommand};
 use crate::config::{self, ConfigError, Loaded, Settings};
 use crate::end::End;
-use crate::{host_agent, owner, process, serve, sources, wiring};
+use crate::{host_agent, owner, places, process, sources, wiring};
 
 pub(crate) use copies::{backup, restore, verify_copy};
 pub(crate) use secret::secret;
@@ -57,7 +57,7 @@ fn own_url(settings: &Settings) -> String {
 }
 
 fn own_token(settings: &Settings) -> Result<Secret, ClientError> {
-    let path = serve::token_file(settings);
+    let path = places::first_token(settings);
     match read_token(&path) {
         Ok(token) => Ok(Secret::new(token.trim())),
         Err(_) => Err(ClientError::NoToken { tried: path }),

@@ -13,8 +13,8 @@ use std::process::Command;
 use anyhow::{Context, bail};
 
 use crate::config::{Loaded, Settings};
-use crate::serve;
-use crate::up::SystemUser;
+use crate::places;
+use crate::system_user::SystemUser;
 
 /// Says that root is needed, where this is somebody else.
 pub(crate) fn must_be_root(why: &str) -> anyhow::Result<()> {
@@ -27,7 +27,7 @@ pub(crate) fn must_be_root(why: &str) -> anyhow::Result<()> {
 /// Says that this is for root and for whom the control plane's folder belongs to, where this is somebody else.
 pub(crate) fn must_be_owner(settings: &Settings) -> anyhow::Result<()> {
     let own = rustix::process::geteuid();
-    let folder = serve::folder(settings);
+    let folder = places::control(settings);
     match fs::symlink_metadata(&folder) {
         Ok(about) if !own.is_root() && about.uid() != own.as_raw() => bail!(
             "{} belongs to the control plane's user, and to read or write it is for them and for root: run this with sudo",
@@ -45,7 +45,7 @@ pub(crate) fn other_than_root(settings: &Settings) -> anyhow::Result<Option<Syst
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
-    let folder = serve::folder(settings);
+    let folder = places::control(settings);
     let about = match fs::symlink_metadata(&folder) {
         Ok(about) => about,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::config::{Loaded, Model, Provider, Settings};
 use crate::end::End;
-use crate::{host_agent, process, sources, wiring};
+use crate::{places, process, sources, wiring};
 
 /// Connections that the kernel keeps until they are accepted. One more would seem open to who opened it and never be
 /// answered, so it is as many as the kernel allows.
@@ -28,21 +28,6 @@ const BACKLOG: u32 = 4_096;
 
 /// How long the store may take to close.
 const CLOSES: Duration = Duration::from_secs(5);
-
-/// The control plane's own part of the data directory.
-pub(crate) fn folder(settings: &Settings) -> PathBuf {
-    settings.server.data.join("control")
-}
-
-/// The store's file.
-pub(crate) fn store_file(settings: &Settings) -> PathBuf {
-    folder(settings).join("store.db")
-}
-
-/// The first admin's token, for the command line of this machine's root.
-pub(crate) fn token_file(settings: &Settings) -> PathBuf {
-    folder(settings).join("admin-token")
-}
 
 /// Runs the control plane until it is told to end: then nothing is accepted any more, what is under way may finish within
 /// `server.drain`, and runs are left to the next process.
@@ -86,7 +71,7 @@ async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
     // A default model was chosen with the configuration wherever there is one.
     let model = settings.server.model.clone().unwrap_or_default();
     let config = wiring::control(settings, &model, wiring::image(settings)?)?;
-    let own = folder(settings);
+    let own = places::control(settings);
     fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
     let listener = listen(settings.server.listen)
         .with_context(|| {
@@ -102,10 +87,10 @@ async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
 
     let store = store::Config {
         session_bytes: Some(settings.server.history),
-        ..store::Config::new(store_file(settings))
+        ..store::Config::new(places::store(settings))
     };
     let store = Store::open(store).await?;
-    let sandboxes = Arc::new(HostClient::new(host_agent::socket(settings), &way));
+    let sandboxes = Arc::new(HostClient::new(places::host_socket(settings), &way));
     let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
     let outward = wiring::services(settings, &secrets, dialer.clone(), &work, loaded.file.as_deref())?;
     for problem in &outward.problems {
@@ -185,7 +170,7 @@ async fn first_token(settings: &Settings, control: &Control) -> anyhow::Result<(
     let Some(new) = control.first_admin("admin").await? else {
         return Ok(());
     };
-    let path = token_file(settings);
+    let path = places::first_token(settings);
     write_secret(&path, new.secret.expose())
         .with_context(|| format!("cannot keep the first token in {}", path.display()))?;
     println!(

@@ -1,6 +1,5 @@
 //! Where secrets come from, as the configuration says.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use lifecycle::Tasks;
@@ -8,12 +7,7 @@ use secret::{Credential, Reference, Secret, Source, Unresolved};
 use secrets::{EncryptedStore, Environment, KeyFrom, Local, Secrets, Vault, VaultConfig};
 
 use crate::config::{Login, Settings};
-use crate::serve;
-
-/// The encrypted store's file.
-fn store_file(settings: &Settings) -> PathBuf {
-    serve::folder(settings).join("secrets")
-}
+use crate::places;
 
 /// The variables that hold secrets, as the configuration refers to them.
 pub(crate) fn variables(settings: &Settings) -> Vec<String> {
@@ -44,7 +38,7 @@ pub(crate) fn store(settings: &Settings, local: &Local) -> EncryptedStore {
         Some(passphrase) => KeyFrom::Passphrase(opening(passphrase, local)),
         None => KeyFrom::File(settings.secrets.key_file.clone()),
     };
-    EncryptedStore::new(store_file(settings), key)
+    EncryptedStore::new(places::secrets(settings), key)
 }
 
 /// All sources; what looks after the vault ends with `tasks`.

@@ -18,8 +18,8 @@ use tempfile::NamedTempFile;
 use super::{own_token, own_url};
 use crate::config::{Loaded, Settings};
 use crate::end::End;
-use crate::up::SystemUser;
-use crate::{owner, process, serve};
+use crate::system_user::SystemUser;
+use crate::{owner, places, process};
 
 /// The name that stands for the standard output or input.
 const PIPE: &str = "-";
@@ -85,10 +85,10 @@ fn backed_up_as(owner: SystemUser, loaded: &Loaded, file: &Path, json: bool) -> 
 
 /// A copy of the store in a file that goes when it is dropped.
 fn copied(settings: &Settings) -> anyhow::Result<Scratch> {
-    let own = serve::folder(settings);
+    let own = places::control(settings);
     let scratch = Scratch::new(&own)?;
     process::runtime()?.block_on(async {
-        match Store::open(store::Config::new(serve::store_file(settings))).await {
+        match Store::open(store::Config::new(places::store(settings))).await {
             Ok(store) => {
                 let copied = store.backup(Asker::System, &scratch.path()).await;
                 store.close().await;
@@ -184,7 +184,7 @@ fn refuse_inside(file: &Path, owner: SystemUser) -> anyhow::Result<()> {
 /// Puts a copy in the store's place; it belongs to whom the folder belongs.
 pub(crate) fn restore(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result<End> {
     let settings = &loaded.settings;
-    let own = serve::folder(settings);
+    let own = places::control(settings);
     owner::must_be_owner(settings)?;
     if file == Path::new(PIPE) {
         return restored(settings, &mut io::stdin(), json);
@@ -219,12 +219,12 @@ fn of_the_copy(error: StoreError, scratch: &Path) -> anyhow::Error {
 
 /// Puts what comes in the store's place, as the folder's owner.
 fn restored(settings: &Settings, copy: &mut impl io::Read, json: bool) -> anyhow::Result<End> {
-    let scratch = Scratch::new(&serve::folder(settings))?;
+    let scratch = Scratch::new(&places::control(settings))?;
     let mut file = File::create_new(scratch.path()).context("cannot keep the copy")?;
     io::copy(copy, &mut file)
         .and_then(|_| file.flush())
         .context("cannot read the copy")?;
-    let path = serve::store_file(settings);
+    let path = places::store(settings);
     let restored = process::runtime()?
         .block_on(store::restore(&scratch.path(), &path))
         .map_err(|error| of_the_copy(error, &scratch.path()))?;

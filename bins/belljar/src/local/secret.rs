@@ -16,15 +16,15 @@ use zeroize::Zeroizing;
 use crate::arguments::SecretCommand;
 use crate::config::Loaded;
 use crate::end::End;
-use crate::up::{self, SystemUser};
-use crate::{owner, serve, sources};
+use crate::system_user::{self, SystemUser};
+use crate::{owner, places, sources};
 
 /// Does what is asked, as the owner of the control plane's folder; root goes on as them.
 pub(crate) fn secret(loaded: &Loaded, command: &SecretCommand, json: bool) -> anyhow::Result<End> {
     let settings = &loaded.settings;
     if rustix::process::geteuid().is_root() {
         // The first secret may be set before Belljar was ever up.
-        let user = up::prepare(settings)?;
+        let user = system_user::prepare(settings)?;
         if matches!(command, SecretCommand::Set { .. }) && settings.secrets.passphrase.is_none() {
             make_key_for(&settings.secrets.key_file, user)?;
         }
@@ -32,10 +32,10 @@ pub(crate) fn secret(loaded: &Loaded, command: &SecretCommand, json: bool) -> an
             let error = owner::again(loaded, owner, &command.words(), json).exec();
             return Err(error).context("cannot go on as the owner of the control plane's folder");
         }
-    } else if !serve::folder(settings).is_dir() {
+    } else if !places::control(settings).is_dir() {
         bail!(
             "there is no folder {}: run this once with sudo, which makes it",
-            serve::folder(settings).display()
+            places::control(settings).display()
         );
     }
     owner::must_be_owner(settings)?;
