@@ -6,6 +6,7 @@
 //! response), or charge by something else than tokens of text and pictures, is refused: nobody here could bound or see it.
 
 mod look;
+mod pictures;
 mod strict;
 
 use bytes::Bytes;
@@ -161,7 +162,7 @@ impl<'b> Foreign<'b> {
             bound: PREAMBLE,
         };
         let mut look = Look::new(format);
-        let (mut length, mut said) = (0, false);
+        let (mut length, mut base64, mut said) = (0_u64, 0_u64, false);
         for (name, raw) in strict::fields(body)? {
             let wanted = || read(&name, raw);
             match (&*name, format) {
@@ -195,7 +196,9 @@ impl<'b> Foreign<'b> {
                         "tools" => look.tools(&wanted()?)?,
                         "messages" | "input" | "system" => {
                             said |= *known != "system";
-                            look.content(&wanted()?)?;
+                            let content = wanted()?;
+                            look.content(&content)?;
+                            base64 += pictures::base64(format, known, &content);
                         }
                         "thinking" => request.thinking_budget = wanted()?["budget_tokens"].as_u64(),
                         _ => {}
@@ -214,12 +217,14 @@ impl<'b> Foreign<'b> {
             return Err(ForeignError::Malformed(format!("it has no {what}")));
         }
         request.bound = PREAMBLE
-            .saturating_add(length.saturating_sub(look.base64))
+            .saturating_mul(look.explained.saturating_add(1))
+            .saturating_add(length.saturating_sub(base64))
             .saturating_add(look.pictures.saturating_mul(picture(format)));
         Ok(request)
     }
 
-    /// The most tokens that its input has: no token is shorter than a byte, and pictures are counted by formula.
+    /// The most tokens that its input has: no token is shorter than a byte, pictures are counted by formula where the
+    /// format has them (and by their bytes too anywhere else), and the provider explains tools of its own making.
     #[must_use]
     pub const fn bound(&self) -> u64 {
         self.bound

@@ -45,9 +45,10 @@ const RESPONSES_TOOLS: [&str; 6] = [
 #[derive(Debug)]
 pub(super) struct Look {
     format: Format,
+    /// Whatever may be a picture, wherever it stands.
     pub(super) pictures: u64,
-    /// Bytes of pictures.
-    pub(super) base64: u64,
+    /// Tools of the provider's making, which it explains to the model at length.
+    pub(super) explained: u64,
 }
 
 impl Look {
@@ -55,7 +56,7 @@ impl Look {
         Self {
             format,
             pictures: 0,
-            base64: 0,
+            explained: 0,
         }
     }
 
@@ -94,7 +95,7 @@ impl Look {
     /// What an Anthropic block is made of.
     fn source(&mut self, kind: &str, source: &Value) -> Result<(), ForeignError> {
         match (source["type"].as_str().unwrap_or_default(), kind) {
-            ("base64", "image") => self.count(source["data"].as_str().unwrap_or_default()),
+            ("base64", "image") => self.pictures += 1,
             ("base64", _) => return Err(refused(kind, NO_TEXT)),
             ("text" | "content", _) => return self.content(&source["content"]),
             ("file", _) => return Err(refused(format!("{kind} from a file"), KEPT_THERE)),
@@ -111,19 +112,14 @@ impl Look {
             picture => picture.as_str(),
         };
         match address {
-            Some(address) if address.starts_with("data:image/") => self.count(address),
+            Some(address) if address.starts_with("data:image/") => self.pictures += 1,
             _ => return Err(refused("image_url", REACHES_OUT)),
         }
         Ok(())
     }
 
-    fn count(&mut self, data: &str) {
-        self.pictures += 1;
-        self.base64 += data.len() as u64;
-    }
-
     /// Looks through tools: none that the provider runs.
-    pub(super) fn tools(&self, tools: &Value) -> Result<(), ForeignError> {
+    pub(super) fn tools(&mut self, tools: &Value) -> Result<(), ForeignError> {
         for tool in tools.as_array().into_iter().flatten() {
             let kind = tool.get("type").and_then(Value::as_str);
             let ours = match (self.format, kind) {
@@ -138,6 +134,7 @@ impl Look {
             if !ours {
                 return Err(refused(format!("the tool {:?}", kind.unwrap_or_default()), RUN_THERE));
             }
+            self.explained += u64::from(!matches!(kind, None | Some("custom" | "function" | "namespace")));
             if let Some(within) = tool.get("tools") {
                 self.tools(within)?;
             }

@@ -4,7 +4,9 @@
 
 mod bounds;
 mod decode;
+mod dice;
 mod encode;
 mod foreign;
+mod foreign_bounds;
 mod golden;
 mod round_trip;

@@ -5,20 +5,10 @@ use llm::{Format, StreamEvent, Thoughts, encode_message};
 use serde_json::{Value, json};
 
 use crate::decode::hear;
+use crate::dice::Dice;
 use crate::encode::message;
 
-/// Numbers that look like chance and are the same each time.
-struct Dice(u64);
-
 impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides
-    }
-
     fn words(&mut self) -> String {
         const LETTERS: [&str; 8] = ["a", "\"", "\\", "\n", "ü", "😀", " ", "{}"];
         let length = 1 + self.roll(12);
