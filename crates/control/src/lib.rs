@@ -49,6 +49,6 @@ pub use config::Config;
 pub use control::{Control, Outside};
 pub use error::ControlError;
 pub use prompts::NewPrompt;
-pub use protocol::{ServiceFailure, ServiceRequest};
+pub use protocol::{SERVICE_REQUEST_PARTS, ServiceFailure, ServiceRequest, parse};
 pub use watch::{ParsePositionError, Position, Watched};
 pub use way_out::MakeBroker;

@@ -14,6 +14,8 @@ use crate::error::ApiError;
 
 /// The largest JSON body, where nothing else is said: some names and settings. While it is read it can become many times that.
 const SMALL: usize = 64 << 10;
+/// The most parts of a JSON body; what stands in a text counts once.
+const PARTS: usize = control::SERVICE_REQUEST_PARTS;
 /// The largest body of a prompt, with some pictures.
 pub(crate) const LARGEST_PROMPT: usize = 24 << 20;
 /// Bodies larger than [`USUAL`] that are in memory at the same time; more wait, until their time is over.
@@ -42,7 +44,7 @@ impl<T: DeserializeOwned, S: Sync, const LARGEST: usize> FromRequest<S> for Json
             ))
         })?;
         let text = if text.trim().is_empty() { "{}" } else { text };
-        let value = serde_json::from_str(text)
+        let value = control::parse(PARTS, text.as_bytes())
             .map_err(|error| ApiError::invalid(format!("the body is not what is expected here: {error}")))?;
         Ok(Self(value))
     }

@@ -16,37 +16,8 @@ pub(crate) const GREETING: usize = 1 << 10;
 /// The length that a buffer keeps between lines.
 const USUAL: usize = 8 << 10;
 
-/// The most commas and brackets, outside of texts, in one message. A workspace's whole list has a quarter of it. Each of them
-/// becomes many times its size while it is read, so that a few megabytes of nothing but them would take a gigabyte.
+/// The most parts of one message. A workspace's whole list has a quarter of it.
 pub(crate) const PARTS: usize = 500_000;
-
-/// Reads JSON that an untrusted party wrote.
-pub(crate) fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
-    parse_of(PARTS, json)
-}
-
-/// The same, of at most so many parts.
-pub(crate) fn parse_of<T: DeserializeOwned>(most: usize, json: &[u8]) -> Result<T, serde_json::Error> {
-    if parts(json) > most {
-        let words = format!("it has more than {most} parts");
-        return Err(serde::de::Error::custom(words));
-    }
-    serde_json::from_slice(json)
-}
-
-fn parts(json: &[u8]) -> usize {
-    let (mut parts, mut in_text, mut escaped) = (0, false, false);
-    for byte in json {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_text => escaped = true,
-            b'"' => in_text = !in_text,
-            b',' | b'[' | b'{' if !in_text => parts += 1,
-            _ => {}
-        }
-    }
-    parts
-}
 
 /// A control stream that cannot go on.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +82,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
     }
 
     fn take<T: DeserializeOwned>(&mut self, end: usize) -> Result<T, LineError> {
-        let value = parse(&self.buffer[..end]).map_err(LineError::Malformed);
+        let value = protocol::parse(PARTS, &self.buffer[..end]).map_err(LineError::Malformed);
         let rest = self.buffer.len() - end - 1;
         self.buffer.copy_within(end + 1.., 0);
         // A claim's line holds a token: nothing of a line stays behind.
@@ -148,18 +119,6 @@ mod tests {
             read(b"1\n 22 \n3\n").await,
             [Ok(Some(1)), Ok(Some(22)), Ok(Some(3)), Ok(None)]
         );
-    }
-
-    #[test]
-    fn what_would_swell_is_not_read() {
-        let many = |count: usize| format!("[{}0]", "0,".repeat(count)).into_bytes();
-        assert_eq!(parse::<Vec<u8>>(&many(PARTS - 10)).unwrap().len(), PARTS - 9);
-        let error = parse::<Vec<u8>>(&many(PARTS + 10)).unwrap_err();
-        assert!(error.to_string().contains("parts"), "{error}");
-        // However much stands in a text, it is one part.
-        let text = format!(r#"["\\\"{}"]"#, "[{,".repeat(PARTS));
-        assert_eq!(parts(text.as_bytes()), 1);
-        assert!(parse::<Vec<String>>(text.as_bytes()).is_ok());
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@
 
 mod control;
 mod hands;
+mod json;
 mod model;
 mod service;
 mod turn;
@@ -17,9 +18,11 @@ mod version;
 
 pub use control::{FileEntry, FileKind, Start, ToControl, ToRuntime, Transfer};
 pub use hands::{FileRequest, FromHands, ToHands};
+pub use json::parse;
 pub use model::{BETA_HEADER, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute};
 pub use service::{
-    Grants, MethodGrant, SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure, ServiceGrant, ServiceRequest,
+    Grants, MethodGrant, SERVICE_REQUEST_BYTES, SERVICE_REQUEST_PARTS, ServiceError, ServiceFailure, ServiceGrant,
+    ServiceRequest,
 };
 pub use turn::{Denial, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 pub use version::{Hello, PROTOCOL, VersionError};

@@ -59,6 +59,9 @@ pub struct MethodGrant {
 /// The longest [`ServiceRequest`], as JSON.
 pub const SERVICE_REQUEST_BYTES: usize = 1 << 20;
 
+/// The most parts of one ([`parse`](crate::parse)); what it says in a text counts once.
+pub const SERVICE_REQUEST_PARTS: usize = 20_000;
+
 /// Asks for a method of a service.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

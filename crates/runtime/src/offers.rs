@@ -22,16 +22,18 @@ use std::time::Duration;
 
 use lifecycle::{Stop, Tasks};
 use link::client::Client;
-use protocol::{Grants, ServiceGrant};
+use protocol::{Grants, ServiceFailure, ServiceGrant};
 use sandbox::inside::{HARNESS_PORT, SERVICES_SOCKET};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::hands::Hands;
 use crate::outbox::Outbox;
 use pace::Pace;
 
+mod body;
 mod door;
 mod mcp;
 mod pace;
@@ -41,8 +43,9 @@ mod span;
 /// Connections at once; further ones wait in the socket's own queue.
 const CONNECTIONS: usize = 64;
 
-/// Calls under way at once; further ones wait.
+/// Calls under way at once; further ones wait, but not for ever.
 const CALLS: usize = 16;
+const PLACE_TIME: Duration = Duration::from_secs(60);
 
 /// What is offered, if anything is.
 pub(crate) struct Offers {
@@ -63,6 +66,17 @@ struct Offered {
     models: Vec<String>,
     calls: Arc<Semaphore>,
     pace: Pace,
+}
+
+impl Offered {
+    /// One of the places for calls. It is taken before a call's body is read, so that no more of them are in memory at once.
+    async fn place(&self) -> Result<OwnedSemaphorePermit, ServiceFailure> {
+        let place = timeout(PLACE_TIME, Arc::clone(&self.calls).acquire_owned()).await;
+        place.ok().and_then(Result::ok).ok_or_else(|| {
+            let words = "too many calls are under way in this sandbox; try again when one is done";
+            ServiceFailure::new(429, "rate_limit_error", words)
+        })
+    }
 }
 
 impl Offers {

@@ -121,6 +121,48 @@ print(one.recv(15))
 }
 
 #[tokio::test]
+async fn threat_017_many_large_messages_do_not_swell_in_memory() {
+    let jail = granted().await;
+    // Half a million numbers each, which take thirty times their bytes once they are read.
+    let script = r#"
+import socket, threading
+body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"crm_get","arguments":[' + b'0,' * 500000 + b'0]}}'
+head = b'POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:3129\r\nconnection: close\r\ncontent-length: %d\r\n\r\n'
+said = set()
+def send():
+    s = socket.create_connection(('127.0.0.1', 3129))
+    s.sendall(head % len(body) + body)
+    answer = b''
+    while piece := s.recv(65536): answer += piece
+    said.add((answer.split(b' ')[1].decode(), b'more than 20000 parts' in answer))
+senders = [threading.Thread(target=send) for _ in range(60)]
+for sender in senders: sender.start()
+for sender in senders: sender.join()
+one = socket.create_connection(('127.0.0.1', 3129))
+ping = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+one.sendall(head % len(ping) + ping)
+print(said, one.recv(15))
+"#;
+    assert_eq!(jail.python(script).await, "{('400', True)} b'HTTP/1.1 200 OK'\n");
+}
+
+#[tokio::test]
+async fn what_is_refused_unread_is_answered_before_it_is_cut() {
+    let jail = granted().await;
+    // Whoever sends everything before they read gets to read why.
+    let script = r#"
+import socket
+for path in [b'/v1/messages', b'/mcp', b'/v1/nothing']:
+    s = socket.create_connection(('127.0.0.1', 3129))
+    s.sendall(b'POST %b HTTP/1.1\r\nhost: 127.0.0.1:3129\r\nconnection: close\r\ncontent-length: 20000000\r\n\r\n' % path)
+    for _ in range(20): s.sendall(b'x' * 1000000)
+    print(s.recv(12).decode())
+"#;
+    let expected = "HTTP/1.1 413\nHTTP/1.1 413\nHTTP/1.1 404\n";
+    assert_eq!(jail.python(script).await, expected);
+}
+
+#[tokio::test]
 async fn words_pass_as_they_come() {
     let jail = granted().await;
     // The second piece is said once somebody inside has read the first.

@@ -90,6 +90,19 @@ async fn a_session_calls_services_by_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_would_swell_while_it_is_read_is_refused() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let (world, _, token) = world(&tasks).await;
+    // Fewer parts than the link takes, and more.
+    for (count, expected) in [(10_000, (422, "invalid_arguments")), (30_000, (400, "invalid"))] {
+        let body = json!({"service": "crm", "method": "get", "args": vec![0; count]});
+        let (status, code) = refused(call(&world, &token, body).await).await;
+        assert_eq!((status, code.as_str()), expected, "{count}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn threat_064_a_sessions_token_in_a_url_is_refused() {
     let tasks = Tasks::new();
     let _end = tasks.stop().drop_guard();

@@ -15,7 +15,7 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use protocol::{
     BETA_HEADER, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute, NameRequest, Refusal, RefusalCode,
-    SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure, ServiceRequest, TurnRequest,
+    SERVICE_REQUEST_BYTES, SERVICE_REQUEST_PARTS, ServiceError, ServiceFailure, ServiceRequest, TurnRequest,
 };
 use secret::Secret;
 use serde::Serialize;
@@ -35,9 +35,6 @@ const NAME_BYTES: usize = 1 << 10;
 
 /// Where the routes of models are.
 const MODELS: &str = "/v1/models/";
-
-/// The most commas and brackets of a call of a service; what it says in a text counts once.
-const SERVICE_REQUEST_PARTS: usize = 20_000;
 
 /// How long the body of a request may take.
 const BODY_TIME: Duration = Duration::from_secs(60);
@@ -305,7 +302,7 @@ async fn read_of<T: DeserializeOwned>(parts: usize, request: Request<Incoming>, 
         .await
         .map_err(|_| invalid("the request's body took too long"))?
         .map_err(|_| invalid("the request's body is too long, or was cut"))?;
-    lines::parse_of(parts, &body.to_bytes()).map_err(|error| {
+    protocol::parse(parts, &body.to_bytes()).map_err(|error| {
         Refusal::new(
             RefusalCode::Invalid,
             format!("the request's body is malformed: {error}"),

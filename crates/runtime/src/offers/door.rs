@@ -32,6 +32,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::body::throw_away;
 use super::{Offered, mcp};
 
 /// How long the head of a request may take, and how long it may be.
@@ -40,9 +41,6 @@ const HEAD_BYTES: usize = 32 << 10;
 
 /// How long a program may pause while it sends a request.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
-
-/// How long a call may wait for one of the places.
-const PLACE_TIME: Duration = Duration::from_secs(60);
 
 /// What may stand in an address: flags and pages, no secret.
 const QUERY: [&str; 4] = ["after_id", "before_id", "beta", "limit"];
@@ -62,17 +60,22 @@ pub(super) async fn serve(stream: TcpStream, offered: Arc<Offered>) -> hyper::Re
 
 async fn answer(request: Request<Incoming>, offered: Arc<Offered>) -> Result<Response<Body>, Infallible> {
     offered.pace.next().await;
-    let path = request.uri().path().to_owned();
+    let (head, body) = request.into_parts();
+    let mut body = Some(body);
+    let path = head.uri.path().to_owned();
     let model = path.strip_prefix("/v1/").and_then(ModelRoute::of);
-    let answer = match (request.method().as_str(), model) {
-        _ if let Err(failure) = from_a_program(request.uri(), request.headers()) => Err(failure),
-        ("POST", Some(route)) => offered.model(route, request).await,
+    let answer = match (head.method.as_str(), model) {
+        _ if let Err(failure) = from_a_program(&head.uri, &head.headers) => Err(failure),
+        ("POST", Some(route)) => offered.model(route, &head.headers, &mut body).await,
         ("GET", None) if path == "/v1/models" => Ok(json_body(StatusCode::OK, &offered.models())),
-        ("POST", None) if path == "/mcp" => Ok(mcp::answer(&offered, request).await),
+        ("POST", None) if path == "/mcp" => Ok(mcp::answer(&offered, &mut body).await),
         // No stream of the server's own, and no session to end.
         (_, None) if path == "/mcp" => Err(ServiceFailure::new(405, "no_method", "tools are called by POST /mcp")),
         _ => Err(no_route(&path)),
     };
+    if let Some(unread) = body {
+        throw_away(unread).await;
+    }
     Ok(answer.unwrap_or_else(|failure| fail(model.unwrap_or(ModelRoute::ChatCompletions), &failure)))
 }
 
@@ -102,7 +105,13 @@ fn from_a_program(address: &Uri, headers: &HeaderMap) -> Result<(), ServiceFailu
 }
 
 impl Offered {
-    async fn model(&self, route: ModelRoute, request: Request<Incoming>) -> Result<Response<Body>, ServiceFailure> {
+    /// A model's answer. The body is taken when it is read.
+    async fn model(
+        &self,
+        route: ModelRoute,
+        headers: &HeaderMap,
+        body: &mut Option<Incoming>,
+    ) -> Result<Response<Body>, ServiceFailure> {
         if self.models.is_empty() {
             return Err(ServiceFailure::new(
                 404,
@@ -110,18 +119,13 @@ impl Offered {
                 "programs of this run may ask no model",
             ));
         }
-        let place = timeout(PLACE_TIME, Arc::clone(&self.calls).acquire_owned()).await;
-        let Ok(Ok(place)) = place else {
-            let words = "too many calls are under way in this sandbox; try again when one is done";
-            return Err(ServiceFailure::new(429, "rate_limit_error", words));
-        };
-        let (head, body) = request.into_parts();
+        let place = self.place().await?;
         let longest = u64::try_from(MODEL_REQUEST_BYTES).unwrap_or(u64::MAX);
-        if body.size_hint().lower() > longest {
+        let Some(body) = body.take_if(|body| body.size_hint().lower() <= longest) else {
             let words = format!("the request is longer than {MODEL_REQUEST_BYTES} bytes");
             return Err(ServiceFailure::new(413, "request_too_large", words));
-        }
-        let betas = head.headers.get_all(BETA_HEADER).iter().cloned();
+        };
+        let betas = headers.get_all(BETA_HEADER).iter().cloned();
         let answer = self.client.model(route, betas, pieces(body)).await.map_err(failure)?;
         let ServiceResult { media_type, body, .. } = answer;
         let pieces = stream::try_unfold((body, place), |(mut body, place)| async move {

@@ -3,28 +3,22 @@
 //! A tool is a method, called `service_method`. A call goes the way of a call from `exec`: the control plane decides on it,
 //! audits it, and adds what authenticates it. (modelcontextprotocol.io, revision 2025-11-25, and those before.)
 
-use std::time::Duration;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use domain::MessageId;
-use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http::{Response, StatusCode};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use protocol::{MethodGrant, SERVICE_REQUEST_BYTES, ServiceFailure, ServiceGrant, ServiceRequest};
+use protocol::{MethodGrant, SERVICE_REQUEST_PARTS, ServiceFailure, ServiceGrant, ServiceRequest};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use super::Offered;
 use super::door::{Body, json_body};
 
 /// Revisions that are spoken, the newest first.
 const REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-
-/// How long the body of a request may take.
-const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// The longest result that goes into an answer: a model is to read it.
 const RESULT_BYTES: usize = 1 << 20;
@@ -44,14 +38,25 @@ struct Message {
     params: Value,
 }
 
-/// Answers one message.
-pub(super) async fn answer(offered: &Offered, request: Request<Incoming>) -> Response<Body> {
-    let whole = Limited::new(request.into_body(), SERVICE_REQUEST_BYTES).collect();
-    let Ok(Ok(whole)) = timeout(BODY_TIME, whole).await else {
-        let words = format!("the message is longer than {SERVICE_REQUEST_BYTES} bytes, or took too long");
-        return json_body(StatusCode::PAYLOAD_TOO_LARGE, &error(&Value::Null, NO_REQUEST, &words));
+/// Answers one message. What is not read of it stays in the body.
+pub(super) async fn answer(offered: &Offered, body: &mut Option<Incoming>) -> Response<Body> {
+    // Held to the end: a message in memory has its place, whatever it wants.
+    let read = async {
+        let place = offered.place().await?;
+        let whole = match body {
+            Some(body) => super::body::call(body).await?,
+            None => Bytes::new(),
+        };
+        Ok::<_, ServiceFailure>((place, whole))
     };
-    let message: Message = match serde_json::from_slice(&whole.to_bytes()) {
+    let (_place, whole) = match read.await {
+        Ok(read) => read,
+        Err(failure) => {
+            let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::BAD_REQUEST);
+            return json_body(status, &error(&Value::Null, NO_REQUEST, &failure.message));
+        }
+    };
+    let message: Message = match protocol::parse(SERVICE_REQUEST_PARTS, &whole) {
         Ok(message) => message,
         Err(wrong) => {
             let words = format!("this is no JSON-RPC message: {wrong}");
@@ -160,8 +165,6 @@ impl Offered {
     }
 
     async fn result(&self, request: &ServiceRequest) -> Result<Value, ServiceFailure> {
-        let place = std::sync::Arc::clone(&self.calls).acquire_owned().await;
-        let _place = place.map_err(|_| ServiceFailure::new(503, "unavailable", "the sandbox is ending"))?;
         let body = Bytes::from(serde_json::to_vec(request).unwrap_or_default());
         let mut answer = self.ask(&body).await?;
         let mut bytes = Vec::new();

@@ -13,27 +13,24 @@ use futures::stream;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited, StreamBody};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use link::client::{ClientError, ServiceResult};
-use protocol::{SERVICE_REQUEST_BYTES, ServiceError, ServiceFailure};
+use protocol::{ServiceError, ServiceFailure};
 use serde::Deserialize;
 use tokio::net::UnixStream;
-use tokio::time::timeout;
 
 use super::Offered;
+use super::body::throw_away;
 use super::span::Span;
 use crate::gateway::backoff;
 
 /// How long the head of a request may take, and how long it may be.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 const HEAD_BYTES: usize = 16 << 10;
-
-/// How long the body of a request may take.
-const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// How often a control plane that is not there is tried for: some ten seconds.
 const TRIES: u32 = 10;
@@ -65,34 +62,26 @@ pub(super) async fn serve(stream: UnixStream, offered: Arc<Offered>) -> hyper::R
 
 async fn answer(request: Request<Incoming>, offered: Arc<Offered>) -> Result<Response<Body>, Infallible> {
     offered.pace.next().await;
-    let answer = match (request.method().as_str(), request.uri().path()) {
-        ("POST", "/v1/services") => offered.call(request).await,
+    let (head, mut body) = request.into_parts();
+    let answer = match (head.method.as_str(), head.uri.path()) {
+        ("POST", "/v1/services") => offered.call(&mut body).await,
         ("GET", "/v1/services") => Ok(text(offered.lines())),
         ("GET", path) => offered.types(path.strip_prefix("/v1/services/").unwrap_or_default()),
         _ => Err(no_route()),
     };
+    if answer.is_err() {
+        throw_away(body).await;
+    }
     Ok(answer.unwrap_or_else(|failure| fail(&failure)))
 }
 
 impl Offered {
-    async fn call(&self, request: Request<Incoming>) -> Result<Response<Body>, ServiceFailure> {
-        let body = timeout(
-            BODY_TIME,
-            Limited::new(request.into_body(), SERVICE_REQUEST_BYTES).collect(),
-        );
-        let body = match body.await {
-            Ok(Ok(body)) => body.to_bytes(),
-            Ok(Err(_)) => {
-                let words = format!("the call is longer than {SERVICE_REQUEST_BYTES} bytes, or was cut");
-                return Err(ServiceFailure::new(413, "too_long", words).remedy("send less at once"));
-            }
-            Err(_) => return Err(ServiceFailure::new(408, "timeout", "the call took too long to be sent")),
-        };
+    async fn call(&self, body: &mut Incoming) -> Result<Response<Body>, ServiceFailure> {
+        let place = self.place().await?;
+        let body = super::body::call(body).await?;
         let asked: Asked<'_> = serde_json::from_slice(&body)
             .map_err(|error| ServiceFailure::new(400, "invalid", format!("the call is malformed: {error}")))?;
         let mut span = Span::begin(&self.hands, &self.outbox, asked.call, &asked.service, &asked.method);
-        let place = Arc::clone(&self.calls).acquire_owned().await;
-        let place = place.map_err(|_| ServiceFailure::new(503, "unavailable", "the sandbox is ending"))?;
         let result = self.ask(&body).await.inspect_err(|failure| span.fail(failure))?;
         let ServiceResult {
             media_type,
