@@ -68,27 +68,53 @@ impl Trigger {
         &self.0
     }
 
-    /// Whether a pattern means it: `*` stands for anything, and a pattern without a colon for every name at its door.
+    /// Whether a pattern means it: `*` stands for anything, and a pattern without a colon for every name at its door. Whoever
+    /// comes over HTTP says themselves whether they are a program or the command line, so what is said of one means the other.
     #[must_use]
     pub fn is(&self, pattern: &str) -> bool {
-        let door = self.0.split(':').next().unwrap_or_default();
-        let meant = if pattern.contains(':') { &self.0 } else { door };
-        let mut parts = pattern.split('*');
-        let Some(mut rest) = parts.next().and_then(|first| meant.strip_prefix(first)) else {
-            return false;
-        };
-        let parts: Vec<&str> = parts.collect();
-        let Some((last, between)) = parts.split_last() else {
-            return rest.is_empty();
-        };
-        for part in between {
-            match rest.find(part) {
-                Some(place) => rest = &rest[place + part.len()..],
-                None => return false,
-            }
-        }
-        rest.ends_with(last)
+        let (door, name) = self.parts();
+        let doors: &[&str] = if CLIENTS.contains(&door) { &CLIENTS } else { &[door] };
+        doors.iter().any(|door| match name {
+            Some(name) if pattern.contains(':') => means(pattern, &format!("{door}:{name}")),
+            _ => means(pattern, door),
+        })
     }
+
+    /// Whether every cap means both or neither.
+    #[must_use]
+    pub fn pays_as(&self, other: &Self) -> bool {
+        let ((door, name), (other, named)) = (self.parts(), other.parts());
+        name == named && (door == other || [door, other].iter().all(|door| CLIENTS.contains(door)))
+    }
+
+    fn parts(&self) -> (&str, Option<&str>) {
+        match self.0.split_once(':') {
+            Some((door, name)) => (door, Some(name)),
+            None => (&self.0, None),
+        }
+    }
+}
+
+/// The doors among which whoever comes over HTTP chooses.
+const CLIENTS: [&str; 2] = [Door::Api.as_str(), Door::Cli.as_str()];
+
+/// Whether a pattern means a text.
+fn means(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, between)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    for part in between {
+        match rest.find(part) {
+            Some(place) => rest = &rest[place + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
 }
 
 impl fmt::Display for Trigger {
@@ -165,7 +191,7 @@ mod tests {
         for pattern in [
             "",
             "ap",
-            "cli",
+            "slack",
             "api:",
             "api:night",
             "nightly",
@@ -175,6 +201,23 @@ mod tests {
             "api:nightly*y",
         ] {
             assert!(!nightly.is(pattern), "{pattern}");
+        }
+        for door in [Door::Api, Door::Cli] {
+            let trigger = Trigger::new(door, Some("nightly"));
+            for pattern in ["api", "cli", "api:nightly", "cli:nightly", "cli:*"] {
+                assert!(
+                    trigger.is(pattern),
+                    "{trigger}: {pattern}: who comes over HTTP says which of them it is"
+                );
+            }
+            assert!(trigger.pays_as(&nightly) && nightly.pays_as(&trigger));
+        }
+        for other in [
+            Trigger::new(Door::Api, Some("other")),
+            Trigger::new(Door::Api, None),
+            Trigger::new(Door::Slack, Some("nightly")),
+        ] {
+            assert!(!other.pays_as(&nightly), "{other}");
         }
         let alone = Trigger::new(Door::Cli, None);
         assert!(alone.is("cli") && alone.is("*") && !alone.is("cli:*"));

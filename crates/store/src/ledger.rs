@@ -78,7 +78,9 @@ impl Tokens {
         })
     }
 
-    fn usage(&self) -> Usage {
+    /// The same as providers count them.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
         let count = |tokens: i64| u64::try_from(tokens).unwrap_or(0);
         Usage {
             input: count(self.input),

@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_audit.sql"),
     include_str!("../migrations/0005_triggers.sql"),
     include_str!("../migrations/0006_stored.sql"),
+    include_str!("../migrations/0007_token_triggers.sql"),
 ];
 
 /// Says in the file's header that it is ours (`BELJ`).

@@ -172,7 +172,8 @@ fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, Sto
         });
     }
     let (run, joined, interrupted) = match (prompt.delivery, open.first()) {
-        (Delivery::Steer, Some(under_way)) => {
+        // What joins a run is paid by that run's trigger.
+        (Delivery::Steer, Some(under_way)) if under_way.trigger.pays_as(&prompt.trigger) => {
             wait(work, &mut head, under_way.id, &prompt.message)?;
             let event = Event::Run {
                 run: under_way.id,
@@ -185,7 +186,7 @@ fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, Sto
             head.event(work, event)?;
             (under_way.id, Joined::Steered, Vec::new())
         }
-        (Delivery::Queue, Some(_)) => {
+        (Delivery::Steer | Delivery::Queue, Some(_)) => {
             let run = RunId::new();
             let last = head.last_run;
             runs::insert(work, &mut head, run, prompt.delivery, &prompt.trigger, &prompt.settings)?;

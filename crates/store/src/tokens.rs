@@ -46,6 +46,8 @@ pub struct Identity {
     pub token: TokenId,
     /// What its maker called it.
     pub label: String,
+    /// The name under which its prompts count towards the caps of triggers.
+    pub trigger: String,
     /// When it expires.
     pub expires: Option<Timestamp>,
 }
@@ -63,6 +65,22 @@ impl Identity {
 }
 
 impl Store {
+    /// Makes a token for whoever shows another, as [`Store::create_token`] does. Its prompts count under that one's name, so that
+    /// nobody makes their way out of a trigger's cap; an admin's new token counts under its own label.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn create_token_by(
+        &self,
+        maker: &Identity,
+        user: UserId,
+        label: &str,
+        expires: Option<Timestamp>,
+    ) -> Result<NewToken, StoreError> {
+        let trigger = if maker.user.admin { label } else { &maker.trigger };
+        self.make_token(maker.asker(), user, label, trigger, expires).await
+    }
+
     /// Makes a token for a user. Where the one who asks came with a token that expires, the new one expires no later: a later
     /// or missing `expires` is refused. Audited.
     ///
@@ -73,6 +91,17 @@ impl Store {
         asker: Asker,
         user: UserId,
         label: &str,
+        expires: Option<Timestamp>,
+    ) -> Result<NewToken, StoreError> {
+        self.make_token(asker, user, label, label, expires).await
+    }
+
+    async fn make_token(
+        &self,
+        asker: Asker,
+        user: UserId,
+        label: &str,
+        trigger: &str,
         expires: Option<Timestamp>,
     ) -> Result<NewToken, StoreError> {
         const ATTEMPT: &str = "make a token";
@@ -96,7 +125,7 @@ impl Store {
         {
             return refused("the token that makes it expires, and it would live longer: give it an earlier end");
         }
-        let label = label.to_owned();
+        let (label, trigger) = (label.to_owned(), trigger.to_owned());
         self.write(ATTEMPT, move |work| {
             let there = "SELECT id FROM users WHERE id = $1 AND removed IS NULL";
             if work.one(there, binds![user])?.is_none() {
@@ -112,17 +141,18 @@ impl Store {
             };
             let secret = new_secret("blj");
             work.batch.add(
-                "INSERT INTO tokens (id, user_id, label, hash, created, expires) VALUES ($1, $2, $3, $4, $5, $6)",
+                "INSERT INTO tokens (id, user_id, label, trigger_name, hash, created, expires) VALUES ($1, $2, $3, $4, $5, $6, $7)",
                 binds![
                     token.id,
                     user,
                     token.label.as_str(),
+                    trigger.as_str(),
                     chain::digest(secret.expose().as_bytes()),
                     token.created,
                     token.expires
                 ],
             );
-            let detail = json!({ "user": user, "label": token.label, "expires": token.expires });
+            let detail = json!({ "user": user, "label": token.label, "trigger": trigger, "expires": token.expires });
             let entry = AuditEntry::new("token.created", format!("token:{}", token.id), detail);
             audit::append(work, asker, &[entry])?;
             Ok(NewToken { token, secret })
@@ -135,7 +165,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::Unauthorized`] where it opens nothing, whatever it is.
     pub async fn check_token(&self, secret: &str) -> Result<Identity, StoreError> {
-        let sql = "SELECT t.id AS t_id, t.label, t.expires, t.revoked, u.id, u.name, u.admin, u.created, u.removed \
+        let sql = "SELECT t.id AS t_id, t.label, t.trigger_name, t.expires, t.revoked, u.id, u.name, u.admin, u.created, u.removed \
                    FROM tokens t JOIN users u ON u.id = t.user_id WHERE t.hash = $1";
         let hash = chain::digest(secret.as_bytes());
         let unauthorized = |reason| StoreError::Unauthorized { reason };
@@ -152,6 +182,7 @@ impl Store {
             user,
             token: row.id("t_id")?,
             label: row.text("label")?,
+            trigger: row.text("trigger_name")?,
             expires,
         })
     }

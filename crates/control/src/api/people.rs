@@ -72,18 +72,18 @@ impl Control {
         Ok(())
     }
 
-    /// Makes a token for a user.
+    /// Makes a token for a user, for whoever shows another.
     ///
     /// # Errors
     /// The user does not exist for the one who asks; it would live longer than its maker's.
     pub async fn create_token(
         &self,
-        asker: Asker,
+        maker: &Identity,
         user: UserId,
         label: &str,
         expires: Option<Timestamp>,
     ) -> Result<NewToken, ControlError> {
-        Ok(self.0.store.create_token(asker, user, label, expires).await?)
+        Ok(self.0.store.create_token_by(maker, user, label, expires).await?)
     }
 
     /// A user's tokens.

@@ -192,7 +192,7 @@ pub(crate) async fn create_token(
     let expires = body.expires.or(caller.0.expires);
     let new = doors
         .control
-        .create_token(caller.asker(), user, &body.label, expires)
+        .create_token(&caller.0, user, &body.label, expires)
         .await?;
     Ok(Json(NewToken {
         token: new.token.into(),

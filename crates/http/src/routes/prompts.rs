@@ -87,7 +87,7 @@ pub(crate) async fn prompt(
             NewPrompt {
                 target: Target::Session(session),
                 door: body.door.into(),
-                caller: Some(caller.0.label.clone()),
+                caller: Some(caller.0.trigger.clone()),
                 blocks: std::iter::once(Block::Text { text: body.text }).chain(images).collect(),
                 delivery: body.delivery,
                 request_key,

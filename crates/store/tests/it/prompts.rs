@@ -1,6 +1,6 @@
 //! Prompts: found or made, restarted, joined, queued, repeated.
 
-use domain::{Author, Block, Delivery, Role, RunState, ToolCallId, ToolResult};
+use domain::{Author, Block, Delivery, Door, Role, RunState, ToolCallId, ToolResult, Trigger};
 use store::{AuditFilter, AuditFrom, Begun, Config, End, Joined, Store, StoreError, Target};
 
 use crate::parts::{LEASE, Place, SYSTEM, begin, key, message, prompt, reply, result, said, told, user};
@@ -178,6 +178,26 @@ async fn steer_joins_before_the_next_model_call_and_queue_waits_for_the_end() {
     assert_eq!(place.store.pending_runs(SYSTEM, 10).await.unwrap(), [queue.run]);
     place.take(queue.run).await;
     assert_eq!(said(&place.store, session).await.last().unwrap(), "user: then this");
+}
+
+#[tokio::test]
+async fn what_another_trigger_pays_for_joins_no_run() {
+    let place = Place::new().await;
+    let (session, taken) = place.running().await;
+    let steer = async |door: Door, name: &str| {
+        let mut prompt = prompt(place.user, Target::Session(session), "and this", Delivery::Steer);
+        prompt.trigger = Trigger::new(door, Some(name));
+        place.store.accept_prompt(place.asker(), prompt).await.unwrap()
+    };
+    // The same token, whatever it says that it is.
+    assert_eq!(steer(Door::Cli, "tests").await.joined, Joined::Steered);
+    for (door, name) in [(Door::Api, "other"), (Door::Webhook, "tests")] {
+        let queued = steer(door, name).await;
+        assert_eq!(queued.joined, Joined::Queued);
+        assert_ne!(queued.run, taken.run.id);
+        let run = place.store.run(SYSTEM, queued.run).await.unwrap();
+        assert_eq!(run.trigger, Trigger::new(door, Some(name)));
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::SessionId;
-use store::{Asker, Store, StoreError};
+use store::{Asker, Identity, Store, StoreError};
 
 use crate::parts::{Place, SYSTEM};
 
@@ -64,6 +64,32 @@ async fn a_token_that_expires_makes_none_that_lives_longer() {
         .create_token(asker, place.user, "b", Some(until))
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_token_made_with_another_counts_under_the_name_of_that_one() {
+    let place = Place::new().await;
+    let make = async |maker: &Identity, label: &str| {
+        let made = place
+            .store
+            .create_token_by(maker, place.user, label, None)
+            .await
+            .unwrap();
+        place.store.check_token(made.secret.expose()).await.unwrap()
+    };
+    let first = place
+        .store
+        .create_token(SYSTEM, place.user, "nightly", None)
+        .await
+        .unwrap();
+    let first = place.store.check_token(first.secret.expose()).await.unwrap();
+    assert_eq!(first.trigger, "nightly");
+    let second = make(&first, "free").await;
+    let third = make(&second, "freer").await;
+    assert_eq!((third.label.as_str(), third.trigger.as_str()), ("freer", "nightly"));
+    let mut admin = first;
+    admin.user.admin = true;
+    assert_eq!(make(&admin, "weekly").await.trigger, "weekly");
 }
 
 #[tokio::test]
