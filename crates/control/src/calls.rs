@@ -282,10 +282,19 @@ impl Control {
 
     /// What the audit is told of a call's arguments, as the method's definition wants it.
     fn audited(&self, service: &str, method: &str, arguments: &Value) -> Value {
-        let services = self.0.services.as_ref();
-        let service = services.and_then(|callable| callable.catalogue.service(service));
-        let method = service.and_then(|service| service.methods.get(method));
-        method.map_or(Value::Null, |method| method.arguments.audited(arguments))
+        self.schema(service, method)
+            .map_or(Value::Null, |schema| schema.audited(arguments))
+    }
+
+    /// What a person is shown of a call's arguments, as the method's definition wants it.
+    fn shown_to_people(&self, service: &str, method: &str, arguments: &Value) -> Value {
+        self.schema(service, method)
+            .map_or(Value::Null, |schema| schema.shown(arguments))
+    }
+
+    fn schema(&self, service: &str, method: &str) -> Option<&services::Schema> {
+        let service = self.0.services.as_ref()?.catalogue.service(service)?;
+        service.methods.get(method).map(|method| &method.arguments)
     }
 
     /// A call that went nowhere is written down the first time in a while: nobody fills the books with them.
@@ -344,7 +353,8 @@ impl Control {
                     "kind": ApprovalKind::Service,
                     "service": service,
                     "method": method,
-                    "arguments": arguments,
+                    // What is secret stands here as its digest: the hash of this is still of these arguments alone.
+                    "arguments": self.shown_to_people(service, method, arguments),
                 }),
                 decision: span.decision.clone(),
             };

@@ -1,9 +1,11 @@
-//! What the audit is told of a call's arguments: their names and sizes, and the values that a definition wants there.
+//! What is told of a call's arguments: to the audit their names and sizes, and the values that a definition wants there; to the
+//! person who approves the call everything but what is secret.
 //!
 //! A property that says `"x-audit": true` is written with its value, where that is a short text, a number, true, false or null.
 //! One that says `"x-redact": true`, that is `writeOnly`, or whose `format` is `password` or `secret`, never is, whatever else it says.
 
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::Schema;
 
@@ -41,16 +43,76 @@ impl Schema {
         told.into()
     }
 
+    /// These arguments as a person is shown them, and as they are kept while that person is asked: what is secret, however deep
+    /// it lies, is its size and its SHA-256, so that the whole stands for these very arguments.
+    #[must_use]
+    pub fn shown(&self, arguments: &Value) -> Value {
+        self.shown_of(&[self.value()], arguments)
+    }
+
+    fn shown_of(&self, schemas: &[&Value], value: &Value) -> Value {
+        let schemas: Vec<&Value> = schemas.iter().flat_map(|schema| self.alternatives(schema)).collect();
+        if is_secret(&schemas) {
+            let text = value.to_string();
+            return json!({
+                "redacted": true, "bytes": text.len(), "sha256": hex::encode(Sha256::digest(&text)),
+            });
+        }
+        match value {
+            Value::Object(members) => {
+                let of = |name: &str| {
+                    let named = schemas.iter().filter_map(|schema| schema.get("properties")?.get(name));
+                    let others = schemas.iter().filter_map(|schema| schema.get("additionalProperties"));
+                    let patterns = schemas
+                        .iter()
+                        .filter_map(|schema| schema.get("patternProperties")?.as_object());
+                    named
+                        .chain(others)
+                        .chain(patterns.flat_map(Map::values))
+                        .collect::<Vec<_>>()
+                };
+                let shown = |(name, value): (&String, &Value)| (name.clone(), self.shown_of(&of(name), value));
+                Value::Object(members.iter().map(shown).collect())
+            }
+            Value::Array(items) => {
+                let all = schemas.iter().filter_map(|schema| schema.get("items"));
+                let first = schemas
+                    .iter()
+                    .filter_map(|schema| schema.get("prefixItems")?.as_array())
+                    .flatten();
+                let of: Vec<&Value> = all.chain(first).collect();
+                items.iter().map(|item| self.shown_of(&of, item)).collect()
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
+        }
+    }
+
+    /// A part of this schema, and all that may be said of the same value elsewhere.
+    fn alternatives<'s>(&'s self, part: &'s Value) -> Vec<&'s Value> {
+        const MOST: usize = 256;
+        let mut found = vec![part];
+        let mut next = 0;
+        while let Some(part) = found.get(next).copied().filter(|_| found.len() < MOST) {
+            next += 1;
+            let followed = self.followed(part);
+            if !std::ptr::eq(followed, part) {
+                found.push(followed);
+            }
+            for word in ["allOf", "anyOf", "oneOf"] {
+                found.extend(part.get(word).and_then(Value::as_array).into_iter().flatten());
+            }
+            found.extend(["then", "else"].iter().filter_map(|word| part.get(word)));
+        }
+        found
+    }
+
     fn told_of(&self, property: Option<&Value>, value: &Value) -> Value {
         let written = property
             .into_iter()
             .flat_map(|property| [property, self.followed(property)]);
         let written: Vec<&Value> = written.collect();
         let says = |word: &str| written.iter().any(|schema| schema[word] == true);
-        let is_secret = written
-            .iter()
-            .any(|schema| schema["format"] == "password" || schema["format"] == "secret");
-        if says("x-redact") || says("writeOnly") || is_secret {
+        if is_secret(&written) {
             return json!({ "redacted": true });
         }
         match value {
@@ -59,6 +121,14 @@ impl Schema {
             other => json!({ "bytes": other.to_string().len() }),
         }
     }
+}
+
+/// Whether any of these says that a value is secret.
+fn is_secret(schemas: &[&Value]) -> bool {
+    schemas.iter().any(|schema| {
+        let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
+        schema["x-redact"] == true || schema["writeOnly"] == true || ["password", "secret"].contains(&format)
+    })
 }
 
 /// A text as an untrusted party wrote it, made fit to be shown.
@@ -125,6 +195,41 @@ mod tests {
         for name in ["pin", "password", "key", "once"] {
             assert_eq!(told[name], json!({ "redacted": true }), "{name}");
         }
+    }
+
+    #[test]
+    fn a_person_is_shown_everything_but_what_is_secret_however_deep_it_lies() {
+        let schema = Schema::new(json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string" },
+                "pin": { "type": "string", "x-redact": true },
+                "people": { "type": "array", "items": { "$ref": "#/$defs/person" } },
+                "either": { "anyOf": [{ "type": "null" }, { "type": "string", "format": "password" }] },
+            },
+            "additionalProperties": { "properties": { "key": { "writeOnly": true } } },
+            "$defs": { "person": { "properties": { "key": { "type": "string", "format": "secret" } } } },
+        }));
+        let arguments = json!({
+            "name": "ada", "pin": "canary-1", "people": [{ "name": "eve", "key": "canary-2" }], "either": "canary-3",
+            "other": { "key": "canary-4", "open": 1 },
+        });
+        let shown = schema.shown(&arguments);
+        assert!(!shown.to_string().contains("canary"), "{shown}");
+        assert_eq!(shown["name"], "ada");
+        assert_eq!(
+            (&shown["people"][0]["name"], &shown["other"]["open"]),
+            (&json!("eve"), &json!(1))
+        );
+        assert_eq!(
+            (&shown["pin"]["redacted"], &shown["pin"]["bytes"]),
+            (&json!(true), &json!(10))
+        );
+        // Other arguments are shown otherwise, the same ones the same.
+        let mut others = arguments.clone();
+        others["people"][0]["key"] = json!("canary-5");
+        assert_ne!(schema.shown(&others), shown);
+        assert_eq!(schema.shown(&arguments), shown);
     }
 
     #[test]

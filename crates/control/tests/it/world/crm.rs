@@ -33,7 +33,9 @@ kind = "bearer"
 summary = "One contact"
 access = "read"
 request = "GET /contacts/{id}"
+query = ["pin"]
 arguments.properties.id.type = "string"
+arguments.properties.pin = { type = "string", x-redact = true }
 arguments.required = ["id"]
 
 [methods.remove]
