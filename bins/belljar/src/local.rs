@@ -13,11 +13,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::secret::{Secret, Source};
+use ::worker::{Dialect, Worker};
 use anyhow::Context;
 use cli::{Client, ClientCommand, ClientError, harmless};
 use dial::{Dialer, SystemResolver};
 use domain::Timestamp;
-use host::doctor::{Machine, Verdict, examine};
+use host::doctor::{Finding, Machine, Verdict, examine};
 use images::{Progress, Rebuild, Recipe};
 use lifecycle::Tasks;
 use rustix::fs::{Mode, OFlags};
@@ -253,13 +254,36 @@ pub(crate) fn skill(command: &SkillCommand, json: bool) -> anyhow::Result<End> {
     })
 }
 
-/// Tries everything that sandboxes need of this machine.
+/// Has the worker do a job, which it does only where it could give up its rights.
+async fn try_worker() -> Finding {
+    let worker = Worker::new(::worker::Config::default());
+    let (verdict, says, mend) = match worker.check_sql(Dialect::Postgres, "SELECT 1").await {
+        Ok(_) => (
+            Verdict::Fine,
+            "statements and scripts are read by a process that has given up every right".to_owned(),
+            None,
+        ),
+        Err(error) => (
+            Verdict::Warning,
+            format!("no statement is checked and no script is run: {}", causes::with_causes(&error)),
+            Some("run a kernel with Landlock and filters of system calls (CONFIG_SECURITY_LANDLOCK, CONFIG_SECCOMP_FILTER); without them services of kind sql and script do nothing".to_owned()),
+        ),
+    };
+    Finding {
+        what: "worker",
+        verdict,
+        says,
+        mend,
+    }
+}
+
+/// Tries everything that sandboxes need of this machine, and the worker.
 pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
     if !rustix::process::geteuid().is_root() {
         anyhow::bail!("the doctor tries what only root may do: run it with sudo");
     }
     let image = wiring::image(settings).ok();
-    let findings = examine(&Machine {
+    let mut findings = examine(&Machine {
         data: settings.server.data.clone(),
         user: (settings.server.user != "root").then(|| settings.server.user.clone()),
         command: settings.sandbox.runtime.clone().into(),
@@ -268,6 +292,7 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
         ports: vec![settings.server.listen],
         path: std::env::var_os("PATH").unwrap_or_default(),
     });
+    findings.push(process::runtime()?.block_on(try_worker()));
     for finding in &findings {
         if json {
             println!("{}", json!(finding));

@@ -148,6 +148,7 @@ pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> a
     config.approvals_expire = settings.approvals_expire;
     config.freeze_after = settings.sandbox.freeze_after;
     config.remove_after = settings.sandbox.remove_after;
+    config.sandboxes_per_user = settings.sandbox.per_user;
     Ok(config)
 }
 

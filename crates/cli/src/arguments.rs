@@ -75,6 +75,9 @@ pub enum ClientCommand {
         /// One line for each of what: a session's are summed up by model where it is left out, all by day.
         #[arg(long, value_enum)]
         by: Option<ByArgument>,
+        /// One line for each call of a model, the oldest first.
+        #[arg(long, conflicts_with = "by")]
+        calls: bool,
     },
     /// List what the agent wants a person to approve.
     Approvals {

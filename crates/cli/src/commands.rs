@@ -6,6 +6,7 @@ mod files;
 mod lists;
 mod policy;
 mod run;
+mod typed;
 
 use std::io::Write;
 
@@ -72,7 +73,10 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
             say(json, &answer, "removed")?;
         }
         ClientCommand::Audit(arguments) => return audit::audit(client, &arguments, json).await,
-        ClientCommand::Usage { session, by } => lists::usage(client, session.as_deref(), by, json).await?,
+        ClientCommand::Usage {
+            session, calls: true, ..
+        } => lists::calls(client, session.as_deref(), json).await?,
+        ClientCommand::Usage { session, by, .. } => lists::usage(client, session.as_deref(), by, json).await?,
         ClientCommand::Approvals { session } => approvals::list(client, session.as_deref(), json).await?,
         ClientCommand::Approve(arguments) => {
             let answer = if arguments.always {

@@ -39,6 +39,8 @@ pub struct Config {
     pub freeze_after: Duration,
     /// An unused sandbox is removed after this; its files are kept.
     pub remove_after: Duration,
+    /// Sandboxes of one user at the same time. For one more, the one of theirs that was unused the longest is removed.
+    pub sandboxes_per_user: usize,
     /// Runs under way at the same time; others wait in the store.
     pub parallel_runs: usize,
     /// Tries of a run to get a sandbox that lasts, before it fails.
@@ -77,6 +79,7 @@ impl Config {
             environment: BTreeMap::new(),
             freeze_after: Duration::from_secs(60),
             remove_after: Duration::from_secs(30 * 60),
+            sandboxes_per_user: 64,
             parallel_runs: 64,
             attempts: 3,
             lease: Duration::from_secs(30),

@@ -19,6 +19,7 @@ use crate::live::{Live, lock};
 use crate::{Control, ControlError};
 
 mod keeping;
+mod room;
 mod tokens;
 
 pub(crate) use tokens::Shown;
@@ -39,6 +40,8 @@ pub(crate) struct Housing {
     left: Mutex<HashMap<SessionId, SandboxStatus>>,
     /// Grows when tokens are revoked.
     generation: AtomicU64,
+    /// Held while room for one more is looked for.
+    room: tokio::sync::Mutex<()>,
 }
 
 /// A session's place for its sandbox.
@@ -47,6 +50,8 @@ pub(crate) struct Seat {
     /// Held while the sandbox is made, woken, frozen or removed.
     housed: tokio::sync::Mutex<Option<Arc<Housed>>>,
     taken: AtomicBool,
+    /// A sandbox is being made for it.
+    promised: AtomicBool,
 }
 
 /// A session's sandbox.
@@ -79,6 +84,11 @@ pub(crate) enum HousingError {
     Store(#[source] StoreError),
     #[error("sandboxes went away {MADE_ANEW} times before they could be used")]
     Vanished,
+    #[error(
+        "its user has {0} sandboxes in use, which is as many as one may have (sandbox.per_user): stop a run of theirs, \
+         or wait for its end"
+    )]
+    TooMany(usize),
 }
 
 impl HousingError {
@@ -89,7 +99,7 @@ impl HousingError {
                 error,
                 ProviderError::ImageMissing { .. } | ProviderError::Limit(_) | ProviderError::Machine { .. }
             ),
-            Self::Link(_) | Self::Silent | Self::Vanished => true,
+            Self::Link(_) | Self::Silent | Self::Vanished | Self::TooMany(_) => true,
             Self::Store(_) => false,
         }
     }
@@ -139,6 +149,7 @@ impl Housing {
             by_sandbox: Mutex::default(),
             left: Mutex::default(),
             generation: AtomicU64::new(0),
+            room: tokio::sync::Mutex::default(),
         }
     }
 
@@ -171,6 +182,7 @@ impl Control {
         if let Some(housed) = self.adopt(live).await {
             return Ok(take(housed, &mut seat));
         }
+        let _promised = self.make_room(live).await?;
         for _ in 0..MADE_ANEW {
             match self.make(live).await {
                 Ok(housed) => return Ok(take(housed, &mut seat)),

@@ -61,6 +61,7 @@ fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(files::list_files))
         .routes(routes!(files::read_file, files::write_file))
         .routes(routes!(usage::get_usage))
+        .routes(routes!(usage::list_calls))
         .routes(routes!(audit::list_audit))
         .routes(routes!(audit::stream_audit))
         .routes(routes!(audit::verify_audit))

@@ -69,6 +69,14 @@ pub(crate) enum Kind {
     Amounts,
     /// A list of names.
     Names,
+    /// A list of patterns, of what the key is about.
+    Patterns,
+    /// What a scope says of names: a list of patterns, or a table of three such lists.
+    Rules,
+    /// What a scope says of each tool.
+    Verdicts,
+    /// A list of addresses and networks.
+    Networks,
     /// A table, which a part of the program reads.
     Table,
     /// A list of such tables.
@@ -97,7 +105,11 @@ impl Kind {
             }
             Self::Texts => "a table of texts, such as { \"x-team\" = \"data\" }".into(),
             Self::Amounts => "a table of amounts of dollars, such as { \"webhook:*\" = 5.00 }".into(),
-            Self::Names => "a list of names, such as [\"small\", \"local\"]".into(),
+            Self::Names => "a list of names, such as [\"one\", \"other\"]".into(),
+            Self::Patterns => "a list of patterns".into(),
+            Self::Rules => "a list of patterns, or a table of lists: `{ allow = […], ask = […], deny = […] }`".into(),
+            Self::Verdicts => "a table of tools and true, false, \"allow\", \"ask\" or \"deny\"".into(),
+            Self::Networks => "a list of addresses and networks, such as [\"10.20.0.0/16\"]".into(),
             Self::Table => "a table".into(),
             Self::Tables => "a list of tables".into(),
         }

@@ -111,6 +111,7 @@ pub(crate) struct Sandbox {
     pub(crate) disk_bytes: u64,
     pub(crate) freeze_after: Duration,
     pub(crate) remove_after: Duration,
+    pub(crate) per_user: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -255,6 +256,7 @@ fn sandbox(reader: &mut Reader) -> Option<Sandbox> {
     let disk = reader.size("sandbox.disk");
     let freeze_after = reader.duration("sandbox.freeze_after");
     let remove_after = reader.duration("sandbox.remove_after");
+    let per_user = reader.number("sandbox.per_user");
     if freeze_after > remove_after {
         reader.mistake(
             "sandbox.freeze_after",
@@ -277,6 +279,7 @@ fn sandbox(reader: &mut Reader) -> Option<Sandbox> {
         disk_bytes: disk?,
         freeze_after: freeze_after?,
         remove_after: remove_after?,
+        per_user: usize::try_from(per_user?).ok()?,
     })
 }
 

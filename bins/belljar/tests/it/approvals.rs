@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tempfile::tempdir;
 use testkit::model_server::{Answer, Speech};
 
-use crate::program::{Came, ada};
+use crate::program::{Came, Terminal, ada};
 use crate::world::World;
 
 async fn world() -> World {
@@ -106,4 +106,40 @@ async fn what_is_denied_is_told_to_the_model_and_shown() {
         explained.code == 0 && explained.out.contains("\nask: "),
         "{explained:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_typed_before_a_question_was_there_does_not_answer_it() {
+    let world = world().await;
+    let folder = tempdir().unwrap();
+    will_call(&world, "rm");
+    let mut terminal = Terminal::open(&world, folder.path(), "run 'do it' --session mine");
+    // The terminal has it before the program begins.
+    terminal.types("y\na\ny").await;
+    terminal.shows("y\r\na\r\ny").await;
+    terminal.goes();
+    terminal.shows("approve it?").await;
+    terminal.types("n not on a Sunday\n").await;
+    terminal.shows("So be it.").await;
+    assert_eq!(terminal.ends().await, 0);
+    let told = world.models.received().pop().unwrap().body.to_string();
+    assert!(told.contains("ada denied this call of exec: not on a Sunday"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_at_a_terminal_is_asked_and_answers_there() {
+    let world = world().await;
+    let folder = tempdir().unwrap();
+    will_call(&world, "one\u{1b}[2J");
+    let mut terminal = Terminal::open(&world, folder.path(), "run 'do it' --session mine");
+    terminal.goes();
+    terminal.shows("approve it?").await;
+    terminal.types("perhaps\n").await;
+    // What is no answer is asked for again.
+    terminal.shows("approve it?").await;
+    terminal.types("y\n").await;
+    terminal.shows("So be it.").await;
+    assert_eq!(terminal.ends().await, 0);
+    assert_eq!(world.inside.made(), ["one\u{1b}[2J"]);
+    assert!(!terminal.seen().contains("\u{1b}[2J"), "{:?}", terminal.seen());
 }

@@ -70,6 +70,18 @@ async fn a_job_prints_its_answer_and_says_what_it_took() {
     assert!(listed.out.contains("mine") && listed.out.contains("done"), "{listed:?}");
     let usage = ada(&world, folder.path(), &["usage", "--session", "mine"], "").await;
     assert!(usage.out.contains('m') && usage.out.contains('$'), "{usage:?}");
+    let calls = ada(
+        &world,
+        folder.path(),
+        &["usage", "--calls", "--session", "mine", "--json"],
+        "",
+    )
+    .await;
+    let call: serde_json::Value = serde_json::from_str(calls.out.lines().next().unwrap()).unwrap();
+    assert!(
+        call["run"].is_string() && call["cost"].as_i64().unwrap() > 0 && call["number"] == 1,
+        "{calls:?}"
+    );
     let archived = ada(&world, folder.path(), &["archive", "mine"], "").await;
     assert_eq!((archived.code, archived.out.as_str()), (0, "archived\n"));
 }

@@ -4,6 +4,7 @@
 #![allow(unreachable_pub, reason = "nobody uses a test program")]
 
 mod approvals;
+mod audit;
 mod breaks;
 mod client;
 mod configured;

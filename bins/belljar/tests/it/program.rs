@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::world::World;
 
@@ -59,4 +59,88 @@ pub async fn ada<S: AsRef<OsStr>>(world: &World, folder: &Path, words: &[S], inp
         .env("BELLJAR_TOKEN", &world.ada)
         .args(words);
     run(command, input).await
+}
+
+/// Ada at a terminal, which `script` of util-linux makes.
+pub struct Terminal {
+    program: Child,
+    keys: ChildStdin,
+    screen: ChildStdout,
+    seen: String,
+    /// How much of it was looked for already.
+    looked: usize,
+    go: std::path::PathBuf,
+}
+
+impl Terminal {
+    /// Opens one, in which the program begins when it is told to.
+    pub fn open(world: &World, folder: &Path, words: &str) -> Self {
+        let go = folder.join("go");
+        let belljar = env!("CARGO_BIN_EXE_belljar");
+        let command = format!(
+            "until [ -e {} ]; do sleep 0.02; done; exec {belljar} {words}",
+            go.display()
+        );
+        let mut program = Command::new("script")
+            .args(["-qec", &command, "/dev/null"])
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("SHELL", "/bin/sh")
+            .env("BELLJAR_URL", &world.url)
+            .env("BELLJAR_TOKEN", &world.ada)
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Self {
+            keys: program.stdin.take().unwrap(),
+            screen: program.stdout.take().unwrap(),
+            program,
+            seen: String::new(),
+            looked: 0,
+            go,
+        }
+    }
+
+    /// The program begins.
+    pub fn goes(&self) {
+        std::fs::write(&self.go, "").unwrap();
+    }
+
+    pub async fn types(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).await.unwrap();
+    }
+
+    /// Waits until this is on the screen, behind what was waited for before.
+    pub async fn shows(&mut self, words: &str) {
+        let shown = async {
+            loop {
+                if let Some(place) = self.seen[self.looked..].find(words) {
+                    self.looked += place + words.len();
+                    return;
+                }
+                let mut bytes = [0; 4_096];
+                let length = self.screen.read(&mut bytes).await.unwrap();
+                assert!(length > 0, "the program ended: {:?}", self.seen);
+                self.seen.push_str(&String::from_utf8_lossy(&bytes[..length]));
+            }
+        };
+        let shown = tokio::time::timeout(Duration::from_secs(60), shown).await;
+        assert!(shown.is_ok(), "{words:?} is not on the screen: {:?}", self.seen);
+    }
+
+    /// Everything that was on the screen.
+    pub fn seen(&self) -> &str {
+        &self.seen
+    }
+
+    /// Waits for the program's end, and gives its code.
+    pub async fn ends(&mut self) -> i32 {
+        let mut rest = Vec::new();
+        self.screen.read_to_end(&mut rest).await.unwrap();
+        self.seen.push_str(&String::from_utf8_lossy(&rest));
+        self.program.wait().await.unwrap().code().unwrap_or(-1)
+    }
 }

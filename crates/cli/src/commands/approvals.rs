@@ -5,9 +5,9 @@ use std::io::{IsTerminal, Write};
 
 use domain::{ApprovalAnswer, ApprovalId, Event};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 
 use super::lists::{Column, table};
+use super::typed::Typed;
 use super::{output, resolve, say};
 use crate::render::{Render, exact};
 use crate::terminal::one_line;
@@ -64,36 +64,6 @@ async fn decide(
 ) -> Result<Value, ClientError> {
     let body = json!({ "decision": answer, "reason": reason, "request_sha256": seen });
     client.post(&format!("/approvals/{approval}"), &body).await
-}
-
-/// Lines that a person types. Whoever reads none keeps nobody from leaving.
-#[derive(Default)]
-pub(super) struct Typed(Option<mpsc::Receiver<String>>);
-
-impl Typed {
-    /// The next line; none where there are no more.
-    pub(super) async fn line(&mut self) -> Option<String> {
-        self.lines().recv().await
-    }
-
-    fn lines(&mut self) -> &mut mpsc::Receiver<String> {
-        self.0.get_or_insert_with(|| {
-            let (typed, lines) = mpsc::channel(1);
-            std::thread::spawn(move || {
-                for line in std::io::stdin().lines().map_while(Result::ok) {
-                    if typed.blocking_send(line).is_err() {
-                        return;
-                    }
-                }
-            });
-            lines
-        })
-    }
-
-    /// Forgets what was typed before now.
-    fn forget(&mut self) {
-        while self.lines().try_recv().is_ok() {}
-    }
 }
 
 struct Question {

@@ -154,6 +154,39 @@ pub(super) async fn sandboxes(client: &Client, json: bool) -> Result<(), ClientE
     table(&answer["sandboxes"], &columns, json)
 }
 
+/// What a model read, however it was paid.
+fn tokens_in(row: &Value) -> String {
+    let parts = ["input", "cache_read", "cache_write", "cache_write_hour"];
+    let parts = parts.iter().filter_map(|part| row["usage"][part].as_u64());
+    parts.sum::<u64>().to_string()
+}
+
+/// Each call of a model, page by page.
+pub(super) async fn calls(client: &Client, session: Option<&str>, json: bool) -> Result<(), ClientError> {
+    let session = match session {
+        Some(session) => format!("&session={}", resolve(client, session).await?),
+        None => String::new(),
+    };
+    let columns = [
+        Column::left("AT", |row| time(&row["at"])),
+        Column::left("SESSION", |row| text(&row["session"])),
+        Column::left("RUN", |row| text(&row["run"])),
+        Column::left("MODEL", |row| text(&row["model"])),
+        Column::right("TOKENS IN", tokens_in),
+        Column::right("TOKENS OUT", |row| text(&row["usage"]["output"])),
+        Column::right("COST", |row| money(&row["cost"])),
+    ];
+    let mut after = Some(0);
+    while let Some(number) = after {
+        let page: Value = client
+            .get(&format!("/usage/calls?limit=200&after={number}{session}"))
+            .await?;
+        table(&page["calls"], &columns, json)?;
+        after = page["next"].as_i64();
+    }
+    Ok(())
+}
+
 pub(super) async fn usage(
     client: &Client,
     session: Option<&str>,
@@ -169,14 +202,7 @@ pub(super) async fn usage(
     let columns = [
         Column::left("", |row| text(&row["name"])),
         Column::right("CALLS", |row| text(&row["calls"])),
-        Column::right("TOKENS IN", |row| {
-            let parts = ["input", "cache_read", "cache_write", "cache_write_hour"];
-            parts
-                .iter()
-                .filter_map(|part| row["usage"][part].as_u64())
-                .sum::<u64>()
-                .to_string()
-        }),
+        Column::right("TOKENS IN", tokens_in),
         Column::right("TOKENS OUT", |row| text(&row["usage"]["output"])),
         Column::right("COST", |row| money(&row["cost"])),
     ];

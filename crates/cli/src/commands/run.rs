@@ -14,7 +14,8 @@ use crate::render::{Paper, Render, Shown};
 use crate::watch::{self, Meaning, Watch};
 use crate::{Client, ClientError, Outcome};
 
-use super::approvals::{Asking, Typed};
+use super::approvals::Asking;
+use super::typed::Typed;
 use super::{Named, files};
 
 /// Pauses between tries of a request grow up to this; a minute in all.

@@ -71,6 +71,46 @@ async fn a_sandbox_that_goes_before_its_link_is_there_is_just_made_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_user_has_so_many_sandboxes_and_the_unused_ones_make_room() {
+    let world = World::new(Differs {
+        config: |config| {
+            config.sandboxes_per_user = 2;
+            config.attempts = 1;
+        },
+        ..Differs::default()
+    })
+    .await;
+    let mut sessions = Vec::new();
+    for _ in 0..3 {
+        world.will_call(&[("a", "one")]);
+        world.will_say("Done.");
+        let accepted = world.prompt_to(world.target(), "go", Delivery::Restart).await;
+        world.done(&accepted).await;
+        sessions.push(accepted.session);
+    }
+    assert_eq!(world.sandboxes.list().await.unwrap().len(), 2);
+    let removed = |event: &Event| matches!(event, Event::Sandbox { state, .. } if state == "removed");
+    world.event(sessions[0], "the first to make room", removed).await;
+    // Those in use stay, and one more is refused in words.
+    for count in 1..=2 {
+        world.will_call(&[("a", "hang")]);
+        world.prompt_to(world.target(), "go", Delivery::Restart).await;
+        world.inside.made_so_many(3 + count).await;
+    }
+    let refused = world.prompt_to(world.target(), "go", Delivery::Restart).await;
+    let run = world.ended(refused.session, refused.run).await;
+    assert_eq!(
+        (run.state, run.code.as_deref()),
+        (RunState::Failed, Some("sandbox_failed"))
+    );
+    let reason = run.reason.unwrap();
+    assert!(
+        reason.contains("2 sandboxes in use") && reason.contains("sandbox.per_user"),
+        "{reason}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_sandbox_at_all_fails_the_run_in_words() {
     in_both_placements_with(
         || Differs {

@@ -2,11 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
-use domain::{Money, SessionId, Usage, UserId};
+use domain::{Money, RunId, SessionId, Timestamp, Usage, UserId};
 use serde::{Deserialize, Serialize};
-use store::{By, UsageFilter};
+use store::{By, LedgerEntry, UsageFilter};
 use utoipa::{IntoParams, ToSchema};
 
+use super::page_length;
 use crate::api::Doors;
 use crate::authenticate::Caller;
 use crate::body::Query;
@@ -110,4 +111,89 @@ pub(crate) async fn get_usage(
         cost: sum.cost,
     });
     Ok(Json(Sums { sums: sums.collect() }))
+}
+
+/// Which calls are wanted.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ListCalls {
+    /// Of this session.
+    session: Option<SessionId>,
+    /// Of this user; without it an admin sees everybody's, others their own.
+    user: Option<UserId>,
+    /// Those after this number; from the first where it is left out.
+    after: Option<i64>,
+    /// At most this many (50; never more than 200).
+    limit: Option<u32>,
+}
+
+/// A call of a model that was paid.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PaidCall {
+    /// Its place in the ledger.
+    number: i64,
+    /// When it was paid.
+    at: Timestamp,
+    /// Who pays.
+    user: UserId,
+    /// The session that made it.
+    session: SessionId,
+    /// The run that made it.
+    run: RunId,
+    /// The model.
+    model: String,
+    /// Tokens.
+    usage: Usage,
+    /// What was charged.
+    cost: Money,
+    /// It was counted here, since the provider said nothing.
+    estimated: bool,
+}
+
+impl From<LedgerEntry> for PaidCall {
+    fn from(entry: LedgerEntry) -> Self {
+        Self {
+            number: entry.number,
+            at: entry.at,
+            user: entry.user,
+            session: entry.session,
+            run: entry.run,
+            model: entry.model,
+            usage: entry.tokens.usage(),
+            cost: entry.cost,
+            estimated: entry.estimated,
+        }
+    }
+}
+
+/// Calls, the oldest first.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct PaidCalls {
+    /// The oldest first.
+    calls: Vec<PaidCall>,
+    /// Where the next page begins; none: this was the last.
+    next: Option<i64>,
+}
+
+/// Every call of a model that was paid, of runs and of programs in sandboxes, one by one.
+#[utoipa::path(get, path = "/usage/calls", tag = "money", params(ListCalls), responses((status = 200, description = "The ledger.", body = PaidCalls)))]
+pub(crate) async fn list_calls(
+    State(doors): State<Doors>,
+    caller: Caller,
+    Query(query): Query<ListCalls>,
+) -> Result<Json<PaidCalls>, ApiError> {
+    let filter = UsageFilter {
+        session: query.session,
+        user: query.user,
+        ..UsageFilter::default()
+    };
+    let limit = page_length(query.limit);
+    let after = query.after.unwrap_or(0);
+    let entries = doors.control.ledger(caller.asker(), filter, after, limit).await?;
+    let full = u32::try_from(entries.len()).is_ok_and(|count| count == limit);
+    Ok(Json(PaidCalls {
+        next: entries.last().filter(|_| full).map(|entry| entry.number),
+        calls: entries.into_iter().map(PaidCall::from).collect(),
+    }))
 }

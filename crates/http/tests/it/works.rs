@@ -124,6 +124,26 @@ async fn money_people_and_what_happened_can_be_asked_for() {
     assert_eq!(usage["sums"][0]["name"], "m");
     assert!(usage["sums"][0]["cost"].as_i64().unwrap() > 0, "{usage}");
 
+    // One by one, page by page; nobody else's.
+    let calls = async |query: &str, token: &str| -> Value {
+        world
+            .get(&format!("/api/v1/usage/calls{query}"), token)
+            .await
+            .json()
+            .await
+            .unwrap()
+    };
+    let first = calls("?limit=1", &world.ada).await;
+    assert_eq!(
+        (&first["calls"][0]["model"], &first["calls"][0]["cost"]),
+        (&json!("m"), &usage["sums"][0]["cost"])
+    );
+    assert_eq!(
+        calls(&format!("?after={}", first["next"]), &world.ada).await["calls"],
+        json!([])
+    );
+    assert_eq!(calls("", &world.eve).await["calls"], json!([]));
+
     let new = world
         .post("/api/v1/tokens", &world.ada, json!({"label": "laptop"}))
         .await;
@@ -171,6 +191,19 @@ async fn money_people_and_what_happened_can_be_asked_for() {
         .await
         .unwrap();
     assert_eq!(by_trigger["sums"][0]["name"], "api:test", "the label of ada's token");
+    // What she makes with it counts there too, whatever it is called and says that it is.
+    let other = world.post("/api/v1/tokens", &world.ada, json!({"label": "free"})).await;
+    let other = other["secret"].as_str().unwrap();
+    let session = world.post("/api/v1/sessions", other, json!({})).await;
+    world.models.next(Answer::text("done"));
+    let path = format!("/api/v1/sessions/{}/prompts", session["id"].as_str().unwrap());
+    let accepted = world.post(&path, other, json!({"text": "go", "door": "cli"})).await;
+    let audited = format!(
+        "/api/v1/audit?action=prompt.accepted&run={}",
+        accepted["run"].as_str().unwrap()
+    );
+    let audited: Value = world.get(&audited, &world.admin).await.json().await.unwrap();
+    assert_eq!(audited["entries"][0]["detail"]["trigger"], "cli:test", "{audited}");
 }
 
 /// The lines of an answer, as JSON.

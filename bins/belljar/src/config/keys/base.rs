@@ -122,6 +122,12 @@ pub(super) const SANDBOX: Section = Section {
             "\"30m\"",
             "An idle sandbox is removed after this; its files stay.",
         ),
+        key(
+            "per_user",
+            Kind::Whole(1, 100_000),
+            "64",
+            "Sandboxes of one user at the same time. For one more, the one of theirs that was unused the longest is removed and its files stay; where all are in use, it is refused.",
+        ),
     ],
 };
 
@@ -167,7 +173,7 @@ pub(super) const BUDGET: Section = Section {
             "triggers",
             Kind::Amounts,
             "{ cli = 20.00, \"webhook:*\" = 5.00, \"api:nightly\" = 1.00 }",
-            "What runs may cost together in a day (UTC), by what caused them: a door (`api`, `cli`, `slack`, `webhook`, `schedule`), or a door and the name under which a prompt came by it, a token's label for one. `*` stands for anything; whatever means a run counts. A door is what the request says it is: `*:nightly` means that token whichever it names.",
+            "What runs may cost together in a day (UTC), by what caused them: a door (`api`, `cli`, `slack`, `webhook`, `schedule`), or a door and the name under which a prompt came by it, a token's label for one. `*` stands for anything; whatever means a run counts. Whoever comes over HTTP says themselves whether they are `api` or `cli`: what is said of one means both. A token that another one made counts under the name of that one, unless an admin made it.",
         ),
     ],
 };

@@ -55,7 +55,7 @@ pub(super) const RULES: Section = Section {
     keys: &[
         unset(
             "hosts",
-            Kind::Names,
+            Kind::Patterns,
             "[\"api.example.com\", \"*.example.org:443\"]",
             "The hosts that it is about; ports 80 and 443 where none is said, `:*` for each. `*.` is one more part of a name, `**.` one or more. An address must be named itself.",
         ),
@@ -73,7 +73,7 @@ pub(super) const RULES: Section = Section {
         ),
         unset(
             "paths",
-            Kind::Names,
+            Kind::Patterns,
             "[\"/v1/repos/*\", \"/v1/search/**\"]",
             "The paths that requests may have; every path where left out. `*` is one part, `**` at the end is all below.",
         ),
@@ -103,7 +103,7 @@ pub(super) const RULES: Section = Section {
         ),
         unset(
             "token_paths",
-            Kind::Names,
+            Kind::Patterns,
             "[\"/oauth/issue\"]",
             "Where they are handed out, beside the paths that are known to.",
         ),
@@ -115,7 +115,7 @@ pub(super) const RULES: Section = Section {
         ),
         unset(
             "networks",
-            Kind::Names,
+            Kind::Networks,
             "[\"10.20.0.0/16\"]",
             "Networks that are not public, in which its hosts may lie all the same.",
         ),

@@ -6,31 +6,31 @@ use super::{Key, Kind, Section, unset};
 const SCOPE: &[Key] = &[
     unset(
         "services",
-        Kind::Names,
+        Kind::Rules,
         "[\"crm.*\", \"support.getIssue\"]",
-        "Methods of services. A star stays in its part: `crm.*` is every method of crm, `**` every method there is. A list is all that is allowed; or `{ allow = […], ask = […], deny = […] }`.",
+        "Methods of services. A star stays in its part: `crm.*` is every method of crm, `**` every method there is. A list is all that is allowed.",
     ),
     unset(
         "tools",
-        Kind::Texts,
+        Kind::Verdicts,
         "{ read = \"allow\", exec = \"allow\", safebash = \"deny\" }",
         "Tools: read, write, edit, exec, safebash, skill; true or \"allow\", \"ask\", false or \"deny\". Where any is allowed, those that are not named are denied.",
     ),
     unset(
         "skills",
-        Kind::Names,
+        Kind::Rules,
         "[\"data-*\", \"crm\"]",
         "Skills; written as services are.",
     ),
     unset(
         "egress",
-        Kind::Names,
+        Kind::Rules,
         "[\"api.example.com\", \"*.example.org:443\"]",
         "Hosts that connections may leave for, where a rule of [egress.rules.*] lets them out; ports 80 and 443 where none is said. `*.` is one more part of a name, `**.` one or more.",
     ),
     unset(
         "models",
-        Kind::Names,
+        Kind::Rules,
         "[\"large\"]",
         "Models, by their names in this file; written as services are.",
     ),

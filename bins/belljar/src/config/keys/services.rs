@@ -22,7 +22,7 @@ pub(super) const SERVICES: Section = Section {
         ),
         unset(
             "addresses",
-            Kind::Names,
+            Kind::Networks,
             "[\"10.20.0.0/16\"]",
             "Addresses and networks that are not public, where it may be all the same. Without them it reaches the public network only.",
         ),

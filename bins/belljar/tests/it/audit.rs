@@ -1,0 +1,71 @@
+//! The audit log at the command line.
+
+use serde_json::Value;
+use tempfile::tempdir;
+
+use crate::program::{ada, belljar, run};
+use crate::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_log_is_filtered_exported_and_verified_here_and_in_a_copy() {
+    let world = World::new().await;
+    let folder = tempdir().unwrap();
+    for label in ["one", "two"] {
+        ada(&world, folder.path(), &["token", "add", label], "").await;
+    }
+    let admin = async |words: &[&str]| {
+        let mut command = belljar(folder.path());
+        command
+            .env("BELLJAR_URL", &world.url)
+            .env("BELLJAR_TOKEN", &world.admin)
+            .arg("audit")
+            .args(words);
+        run(command, "").await
+    };
+    let shown = admin(&["--user", "ada", "--action", "token.*", "--limit", "1"]).await;
+    assert!(shown.code == 0 && shown.out.contains("token.created"), "{shown:?}");
+    assert!(shown.out.contains("two") && !shown.out.contains("one"), "{shown:?}");
+    let lines = admin(&["--user", "ada", "--action", "token.created", "--json"]).await;
+    let labels = lines.out.lines().map(|line| {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        entry["detail"]["label"].as_str().unwrap().to_owned()
+    });
+    assert_eq!(
+        labels.collect::<Vec<_>>(),
+        ["one", "two"],
+        "the oldest first: {lines:?}"
+    );
+    for (words, code) in [
+        (&["--since", "yesterday"][..], 2),
+        (&["--user", "nobody"], 1),
+        (&["--noted", "1:ab"], 2),
+        (&["--verify", "--session", "mine"], 2),
+    ] {
+        let came = admin(words).await;
+        assert_eq!(came.code, code, "{words:?}: {came:?}");
+    }
+
+    let whole = admin(&["--verify"]).await;
+    let noted = whole.out.lines().last().unwrap().strip_prefix("note this: ").unwrap();
+    assert_eq!(admin(&["--verify", "--noted", noted]).await.code, 0);
+    let other = format!("1:{}", "0".repeat(64));
+    let rewritten = admin(&["--verify", "--noted", &other]).await;
+    assert!(
+        rewritten.code == 1 && rewritten.out.contains("written anew"),
+        "{rewritten:?}"
+    );
+
+    // A copy is verified without a token, a configuration or anything that runs.
+    let copy = folder.path().join("copy.db");
+    let request = world.request(reqwest::Method::POST, "/api/v1/backup", &world.admin);
+    std::fs::write(&copy, request.send().await.unwrap().bytes().await.unwrap()).unwrap();
+    let here = async |noted: &str| {
+        let mut command = belljar(folder.path());
+        command.args(["audit", "--verify", "--file", "copy.db", "--noted", noted]);
+        run(command, "").await
+    };
+    let held = here(noted).await;
+    assert!(held.code == 0 && held.out.starts_with("whole: "), "{held:?}");
+    let later = here(&format!("9999:{}", "0".repeat(64))).await;
+    assert!(later.code == 1 && later.out.contains("cut off"), "{later:?}");
+}
