@@ -112,9 +112,13 @@ pub(crate) const PLAN: &[Planned] = &[
             "scrub",
             "secret",
             "signing",
+            // Programs of MCP servers are held together from before their first instruction.
+            "sys",
             "worker",
         ],
     ),
+    // Only the program links it, for its worker: who holds secrets opens no file of a service.
+    planned(Row::Adapter, "sqlite", &["worker"]),
     planned(Row::Adapter, "store", &["domain", "lifecycle", "secret"]),
     planned(
         Row::Adapter,
@@ -175,6 +179,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "services",
             "skills",
             "sql",
+            "sqlite",
             "store",
             "sys",
             "tools",
@@ -223,8 +228,8 @@ pub(crate) const BANNED: &[(&str, &[&str])] = &[
     ("sql", &["tokio", "rusqlite", "reqwest"]),
     ("agent", &["tokio", "rusqlite", "reqwest"]),
     // What parses what strangers wrote is linked by the program alone, and runs in its worker.
-    ("control", &["sql", "script"]),
-    ("http-api", &["sql", "script"]),
+    ("control", &["sql", "script", "sqlite"]),
+    ("http-api", &["sql", "script", "sqlite"]),
     ("runtime", &["store", "control", "rusqlite", "reqwest"]),
     ("belljar-runtime", &["store", "control", "rusqlite", "reqwest"]),
     (

@@ -37,7 +37,7 @@ pub(crate) enum Command {
     Host,
     /// Parse what models and scripts wrote, for the control plane that starts this; nothing else is possible here.
     #[command(hide = true)]
-    Worker,
+    Worker(WorkerArguments),
     /// Try the agent in this process: no server, no sandbox, history in memory, tools in the current folder.
     Dev(DevArguments),
     /// Check the configuration; every mistake is reported.
@@ -72,6 +72,17 @@ pub(crate) enum Command {
     Skill(SkillCommand),
     #[command(flatten)]
     Client(ClientCommand),
+}
+
+/// What a worker is there for.
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArguments {
+    /// Read this one file of SQLite, rather than parse.
+    #[arg(long, hide = true)]
+    pub(crate) database: Option<PathBuf>,
+    /// The most seconds of processor time to use for it.
+    #[arg(long, hide = true, default_value_t = 60)]
+    pub(crate) seconds: u64,
 }
 
 /// How `dev` works.

@@ -102,7 +102,14 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
         wiring::models(settings, &secrets)?;
         let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
         let outward = wiring::services(settings, &secrets, dialer, &looked_after, loaded.file.as_deref())?;
-        anyhow::Ok((unresolved, outward.problems))
+        let mut problems = outward.problems;
+        let statements = outward.services.statements().await;
+        problems.extend(
+            statements
+                .iter()
+                .map(|problem| wiring::placed(problem, settings, loaded.file.as_deref())),
+        );
+        anyhow::Ok((unresolved, problems))
     })?;
     for (key, error) in &unresolved {
         if json {

@@ -52,9 +52,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         // Before any thread is there, and before anything is read.
         process::clear_environment()?;
     }
-    if let Command::Worker = &arguments.command {
-        // It reads no configuration: it may open nothing.
-        return worker::worker();
+    if let Command::Worker(worker) = &arguments.command {
+        // It reads no configuration: it may open nothing, or one file.
+        return worker::worker(worker);
     }
     if let Command::Check { example: true } = &arguments.command {
         return Ok(local::example());
@@ -86,6 +86,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         Command::Secret(command) => local::secret(&loaded, command, arguments.json),
         Command::Service(command) => local::service(&loaded, command, arguments.json),
         Command::Skill(command) => local::skill(command, arguments.json),
-        Command::Client(_) | Command::Worker => Ok(End::Done),
+        Command::Client(_) | Command::Worker(_) => Ok(End::Done),
     }
 }

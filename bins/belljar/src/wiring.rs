@@ -218,7 +218,7 @@ pub(crate) fn services(
 }
 
 /// What is wrong with a service, and the file and line that say so: the configuration's, or else the definition's.
-fn placed(problem: &Problem, settings: &Settings, file: Option<&Path>) -> String {
+pub(crate) fn placed(problem: &Problem, settings: &Settings, file: Option<&Path>) -> String {
     let line = |file: &Path, key: &str| line_of_key(&fs::read_to_string(file).ok()?, key);
     let configured = file.and_then(|file| Some((file.to_owned(), line(file, &problem.place)?)));
     let defined = || {

@@ -1,4 +1,5 @@
 //! `belljar worker`: parses SQL and runs scripts for the control plane, in a process that holds nothing and may do nothing.
+//! With a database it reads that one file, and does nothing else either.
 //!
 //! It gives up its rights before it reads a byte, and works only where it could. Its standard input and output are its parent's
 //! pipes; when they close, it ends.
@@ -6,25 +7,40 @@
 mod confine;
 
 use std::io;
+use std::path::PathBuf;
 
 use ::worker::{
-    Ask, Checked, Dialect, FetchRequest, Named, ScriptFailure, ScriptJob, SqlRefusal, Work, confess, serve,
+    Ask, Checked, Dialect, FetchRequest, FileFailure, FileFault, FileQuery, FileSink, Named, ScriptFailure, ScriptJob,
+    SqlRefusal, Work, confess, serve,
 };
 use anyhow::Context;
 use serde_json::Value;
 
+use crate::arguments::WorkerArguments;
 use crate::end::End;
 
 /// Does jobs until the parent closes the pipe.
-pub(crate) fn worker() -> anyhow::Result<End> {
+pub(crate) fn worker(arguments: &WorkerArguments) -> anyhow::Result<End> {
     confine::clear_environment()?;
-    warm_up();
+    let confined = match &arguments.database {
+        Some(database) => {
+            sqlite::warm_up();
+            confine::confine_to(database, arguments.seconds)
+        }
+        None => {
+            warm_up();
+            confine::confine()
+        }
+    };
     let (input, output) = (io::stdin().lock(), io::stdout().lock());
-    if let Err(error) = confine::confine() {
+    if let Err(error) = confined {
         confess(output, &format!("{error:#}")).context("the parent is gone")?;
         return Ok(End::Found);
     }
-    serve(input, output, &mut Jobs).context("the parent is gone")?;
+    let mut jobs = Jobs {
+        database: arguments.database.clone(),
+    };
+    serve(input, output, &mut jobs).context("the parent is gone")?;
     Ok(End::Done)
 }
 
@@ -37,10 +53,13 @@ fn warm_up() {
         functions: Vec::new(),
         limits: ::worker::ScriptLimits::default(),
     };
-    let _ = Jobs.run_script(job, &mut Nobody);
+    let _ = Jobs { database: None }.run_script(job, &mut Nobody);
 }
 
-struct Jobs;
+struct Jobs {
+    /// The one file that there is.
+    database: Option<PathBuf>,
+}
 
 impl Work for Jobs {
     fn check_sql(&mut self, dialect: Dialect, text: &str) -> Result<Checked, SqlRefusal> {
@@ -69,6 +88,12 @@ impl Work for Jobs {
             operators: named(operators),
             types: named(types),
         })
+    }
+
+    fn read_file(&mut self, query: FileQuery, out: &mut dyn FileSink) -> Result<(), FileFailure> {
+        let none = || FileFault::Unreadable("this process was started for none".to_owned());
+        let database = self.database.as_ref().ok_or_else(none)?;
+        sqlite::read(database, &query, out)
     }
 
     fn run_script(&mut self, job: ScriptJob, ask: &mut dyn Ask) -> Result<Value, ScriptFailure> {

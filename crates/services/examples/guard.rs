@@ -1,18 +1,28 @@
-//! Reads statements and runs scripts for tests as `belljar worker` does, but for the confinement. As `guard open` it lets everything through as it
+//! Reads statements and files and runs scripts for tests as `belljar worker` does, but for the confinement. As `guard open` it lets everything through as it
 //! is, so that a test sees what the other fences hold alone.
 
 use std::io;
+use std::path::PathBuf;
 
 use serde_json::Value;
-use worker::{Ask, Checked, Dialect, FetchRequest, Named, ScriptFailure, ScriptJob, SqlRefusal, Work, serve};
+use worker::{
+    Ask, Checked, Dialect, FetchRequest, FileFailure, FileFault, FileQuery, FileSink, Named, ScriptFailure, ScriptJob,
+    SqlRefusal, Work, serve,
+};
 
 fn main() -> io::Result<()> {
-    let is_open = std::env::args().nth(1).is_some_and(|word| word == "open");
-    serve(io::stdin().lock(), io::stdout().lock(), &mut Guard { is_open })
+    let words: Vec<String> = std::env::args().collect();
+    let after = words.iter().skip_while(|word| *word != "--database").nth(1);
+    let mut guard = Guard {
+        is_open: words.get(1).is_some_and(|word| word == "open"),
+        database: after.map(PathBuf::from),
+    };
+    serve(io::stdin().lock(), io::stdout().lock(), &mut guard)
 }
 
 struct Guard {
     is_open: bool,
+    database: Option<PathBuf>,
 }
 
 impl Work for Guard {
@@ -47,6 +57,12 @@ impl Work for Guard {
             operators: named(statement.operators),
             types: named(statement.types),
         })
+    }
+
+    fn read_file(&mut self, query: FileQuery, out: &mut dyn FileSink) -> Result<(), FileFailure> {
+        let none = || FileFault::Unreadable("there is none".to_owned());
+        let database = self.database.as_ref().ok_or_else(none)?;
+        sqlite::read(database, &query, out)
     }
 
     fn run_script(&mut self, job: ScriptJob, ask: &mut dyn Ask) -> Result<Value, ScriptFailure> {

@@ -225,6 +225,7 @@ impl Fetching<'_> {
             WorkerError::Limit { .. } if Instant::now() + 2 * MARGIN >= self.deadline => Code::Timeout,
             WorkerError::Start { .. } | WorkerError::Unconfined(_) => Code::Unreachable,
             WorkerError::Refused { .. }
+            | WorkerError::File(_)
             | WorkerError::Failed { .. }
             | WorkerError::Limit { .. }
             | WorkerError::Crashed { .. }

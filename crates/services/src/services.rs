@@ -103,6 +103,31 @@ impl Services {
         Ok((Self { plans, tasks }, problems))
     }
 
+    /// What is wrong with the statements that definitions hold, each read by a worker for the database that it is bound to. They
+    /// are read at each call besides: what is told here is told before there is one.
+    pub async fn statements(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for plan in self.plans.values() {
+            let Upstream::Sql(database) = &plan.upstream else {
+                continue;
+            };
+            for method in plan.service.methods.values() {
+                let Action::Sql(statement) = &method.action else {
+                    continue;
+                };
+                if let Err(failure) = database.check_fixed(&method.name, statement).await {
+                    problems.push(Problem {
+                        place: format!("services.{}.methods.{}.sql", plan.service.name, method.name),
+                        problem: failure.message,
+                        remedy: failure.remedy.unwrap_or_default(),
+                    });
+                }
+            }
+        }
+        problems.sort_by(|one, other| one.place.cmp(&other.place));
+        problems
+    }
+
     /// Whether a method can be called.
     #[must_use]
     pub fn has(&self, service: &str, method: &str) -> bool {

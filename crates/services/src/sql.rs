@@ -184,19 +184,8 @@ impl Database {
         } else {
             self.check(what, &text).await?
         };
-        if !ours && checked.parameters as usize != parameters.len() {
-            return Err(Failure::new(
-                Code::InvalidArguments,
-                format!(
-                    "{what}: the statement has {} parameters, {} were given",
-                    checked.parameters,
-                    parameters.len()
-                ),
-            )
-            .remedy(format!(
-                "write {} in the statement, and a value for each in parameters",
-                self.engine.placeholders()
-            )));
+        if !ours {
+            self.counted(what, &checked, parameters.len())?;
         }
         let asked = Asked {
             what: what.to_owned(),
@@ -235,6 +224,33 @@ impl Database {
         Ok(Received::Whole(rows.finish()))
     }
 
+    /// Has a statement of the definition's own read, if it is one.
+    pub(crate) async fn check_fixed(&self, what: &str, statement: &Statement) -> Result<(), Failure> {
+        let Statement::Fixed { text, parameters } = statement else {
+            return Ok(());
+        };
+        let checked = self.check(what, text).await?;
+        self.counted(what, &checked, parameters.len())
+    }
+
+    /// Whether there is a value for each placeholder.
+    fn counted(&self, what: &str, checked: &Checked, given: usize) -> Result<(), Failure> {
+        if checked.parameters as usize == given {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Code::InvalidArguments,
+            format!(
+                "{what}: the statement has {} parameters, {given} were given",
+                checked.parameters
+            ),
+        )
+        .remedy(format!(
+            "write {} in the statement, and a value for each in parameters",
+            self.engine.placeholders()
+        )))
+    }
+
     /// What may run of a text, or why nothing does.
     async fn check(&self, what: &str, text: &str) -> Result<Checked, Failure> {
         check(&self.worker, self.engine.dialect(), what, text).await
@@ -249,20 +265,27 @@ async fn check(worker: &Worker, dialect: Dialect, what: &str, text: &str) -> Res
             format!("{what}: the statement was refused: {why}"),
         )
         .remedy(remedy),
-        WorkerError::Busy { .. } => Failure::new(Code::Busy, format!("{what}: {error}"))
-            .remedy("make fewer calls at once")
-            .after(Some(Duration::from_secs(1))),
         WorkerError::Limit { .. } => Failure::new(Code::InvalidArguments, format!("{what}: {error}"))
             .remedy("write a shorter statement, with values as parameters"),
-        other => Failure::new(
-            Code::Refused,
-            format!(
-                "{what}: the statement could not be checked, so it did not run: {}",
-                causes::with_causes(&other)
-            ),
-        )
-        .remedy("try a simpler statement; if that fails too, an administrator looks at `belljar doctor`"),
+        other => unread(what, &other),
     })
+}
+
+/// A worker has not done with a statement what it is there for.
+fn unread(what: &str, error: &WorkerError) -> Failure {
+    if let WorkerError::Busy { .. } = error {
+        return Failure::new(Code::Busy, format!("{what}: {error}"))
+            .remedy("make fewer calls at once")
+            .after(Some(Duration::from_secs(1)));
+    }
+    Failure::new(
+        Code::Refused,
+        format!(
+            "{what}: the worker did not do its part, so there is no answer: {}",
+            causes::with_causes(error)
+        ),
+    )
+    .remedy("try a simpler statement; if that fails too, an administrator looks at `belljar doctor`")
 }
 
 impl Driver {
@@ -270,7 +293,7 @@ impl Driver {
         match self {
             Self::Postgres(postgres) => postgres.run(asked, rows, tasks).await,
             Self::MySql(mysql) => mysql.run(asked, rows, tasks).await,
-            Self::Sqlite(sqlite) => sqlite.run(asked, rows, tasks).await,
+            Self::Sqlite(sqlite) => sqlite.run(asked, rows).await,
             Self::Snowflake(snowflake) => snowflake.run(asked, rows, tasks).await,
         }
     }

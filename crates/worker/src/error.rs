@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use crate::file::FileFault;
+
 /// Why a job has no result, in words for people and models. None of them holds a secret, as workers know none.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
@@ -30,6 +32,9 @@ pub enum WorkerError {
         /// Which limit it met.
         why: String,
     },
+    /// The statement for a file failed.
+    #[error(transparent)]
+    File(FileFault),
     /// Everybody is at work, and as many jobs as may wait do.
     #[error("{waiting} jobs wait for a worker already; try again in a moment")]
     Busy {

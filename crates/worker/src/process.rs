@@ -1,5 +1,6 @@
 //! One process, seen from the parent.
 
+use std::ffi::OsStr;
 use std::future::Future;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
@@ -13,9 +14,10 @@ use tokio::io::BufReader;
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::error::WorkerError;
+use crate::file::FileQuery;
 use crate::script::{Fetch, FetchRequest, ScriptJob, ScriptResult};
 use crate::sql::{Checked, Dialect};
-use crate::wire::{FrameError, OF_A_STATEMENT, Order, Report, VERSION, of_a_script, read, write};
+use crate::wire::{FrameError, OF_A_STATEMENT, OF_ROWS, Order, Report, VERSION, of_a_script, read, write};
 use crate::worker::Config;
 
 /// How long a process that has closed its pipe may take to end before it is killed.
@@ -24,6 +26,7 @@ const ENDS: Duration = Duration::from_secs(1);
 /// What a job is called in errors.
 pub(crate) const STATEMENT: &str = "the statement";
 pub(crate) const SCRIPT: &str = "the script";
+pub(crate) const READING: &str = "the statement that reads the file";
 
 /// A process that is confined and waits for a job. It is killed when this is dropped.
 #[derive(Debug)]
@@ -31,11 +34,13 @@ pub(crate) struct Process {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    /// How many statements it has checked.
+    pub(crate) checked: u32,
 }
 
 impl Process {
-    /// Starts one, and waits until it says that it is confined.
-    pub(crate) async fn start(config: &Config, what: &'static str) -> Result<Self, WorkerError> {
+    /// Starts one with arguments of its own, and waits until it says that it is confined.
+    pub(crate) async fn start(config: &Config, own: &[&OsStr], what: &'static str) -> Result<Self, WorkerError> {
         let failed = |source| WorkerError::Start {
             program: config.program.display().to_string(),
             source,
@@ -43,6 +48,7 @@ impl Process {
         // What it says of itself is nobody's business: only frames are read.
         let mut child = Command::new(&config.program)
             .args(&config.arguments)
+            .args(own)
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -58,6 +64,7 @@ impl Process {
             child,
             input,
             output: BufReader::new(output),
+            checked: 0,
         };
         match within(config.start, what, process.hear(what)).await? {
             Report::Ready { version: VERSION } => Ok(process),
@@ -78,6 +85,7 @@ impl Process {
     /// Has a statement checked. After any error but a refusal the process is of no use any more.
     pub(crate) async fn check(&mut self, dialect: Dialect, text: &str) -> Result<Checked, WorkerError> {
         let text = text.to_owned();
+        self.checked += 1;
         self.say(STATEMENT, &Order::Sql { dialect, text }).await?;
         match self.hear(STATEMENT).await? {
             Report::Checked(checked) => Ok(checked),
@@ -126,6 +134,17 @@ impl Process {
                 other => return Err(unexpected(SCRIPT, &other)),
             }
         }
+    }
+
+    /// Begins to read the file that it was started for.
+    pub(crate) async fn query(&mut self, query: FileQuery) -> Result<(), WorkerError> {
+        self.say(READING, &Order::File(query)).await
+    }
+
+    /// What it says next of the file.
+    pub(crate) async fn hear_rows(&mut self) -> Result<Report, WorkerError> {
+        let report = read(&mut self.output, OF_ROWS).await;
+        self.heard(READING, report).await
     }
 
     async fn say(&mut self, what: &'static str, order: &impl Serialize) -> Result<(), WorkerError> {
@@ -187,6 +206,7 @@ fn unexpected(what: &'static str, report: &Report) -> WorkerError {
         Report::Unconfined { .. } => "that it is not confined",
         Report::Checked(_) | Report::Refused { .. } => "what it thinks of a statement",
         Report::Call { .. } => "that a script calls",
+        Report::Columns { .. } | Report::Rows { .. } | Report::Read | Report::Fault { .. } => "what is in a file",
         Report::Returned { .. } | Report::Failed { .. } | Report::Limit { .. } => "how a script ended",
     };
     WorkerError::Nonsense {

@@ -5,9 +5,13 @@ use std::io::{self, Read, Write};
 use causes::with_causes;
 use serde_json::Value;
 
+use crate::file::{FileCell, FileFailure, FileFault, FileQuery, FileSink};
 use crate::script::{FetchRequest, ScriptJob};
 use crate::sql::{Checked, Dialect};
-use crate::wire::{Order, Report, VERSION, put, take};
+use crate::wire::{FrameError, OF_ROWS, Order, Report, VERSION, put, put_within, take};
+
+/// Bytes of rows that are said at once.
+const PIECE: usize = 64 << 10;
 
 /// Why a statement may not run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -62,9 +66,15 @@ pub trait Work {
     /// # Errors
     /// It has no result.
     fn run_script(&mut self, job: ScriptJob, ask: &mut dyn Ask) -> Result<Value, ScriptFailure>;
+
+    /// Reads the file that this process was started for.
+    ///
+    /// # Errors
+    /// There are no more rows, and there should be.
+    fn read_file(&mut self, query: FileQuery, out: &mut dyn FileSink) -> Result<(), FileFailure>;
 }
 
-/// Does jobs until the parent closes the pipe, or has had a script run.
+/// Does jobs until the parent closes the pipe, or has had a script run or a file read.
 ///
 /// # Errors
 /// The parent is gone, or talks nonsense.
@@ -93,6 +103,20 @@ pub fn serve(mut input: impl Read, mut output: impl Write, work: &mut impl Work)
                 };
                 return put(&mut output, &report).map_err(broken);
             }
+            Order::File(query) => {
+                let mut rows = Rows {
+                    output: &mut output,
+                    waiting: Vec::new(),
+                    bytes: 0,
+                };
+                let read = work.read_file(query, &mut rows).and_then(|()| rows.flush());
+                let report = match read {
+                    Ok(()) => Report::Read,
+                    Err(FileFailure::Fault(fault)) => Report::Fault { fault },
+                    Err(FileFailure::Abandoned(error)) => return Err(error),
+                };
+                return put(&mut output, &report).map_err(broken);
+            }
             Order::Answer { .. } => return Err(io::Error::other("an answer to no call")),
         }
     }
@@ -116,7 +140,7 @@ fn returned(value: Value, longest: u64) -> Report {
     Report::Returned { value }
 }
 
-fn broken(error: crate::wire::FrameError) -> io::Error {
+fn broken(error: FrameError) -> io::Error {
     io::Error::other(with_causes(&error))
 }
 
@@ -138,4 +162,49 @@ impl<R: Read, W: Write> Ask for Pipes<'_, R, W> {
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
+}
+
+/// Rows on their way, several at once.
+struct Rows<'a, W> {
+    output: &'a mut W,
+    waiting: Vec<Vec<FileCell>>,
+    bytes: usize,
+}
+
+impl<W: Write> Rows<'_, W> {
+    fn flush(&mut self) -> Result<(), FileFailure> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let rows = std::mem::take(&mut self.waiting);
+        self.bytes = 0;
+        match put_within(self.output, &Report::Rows { rows }, OF_ROWS) {
+            Ok(()) => Ok(()),
+            Err(FrameError::TooLong(_)) => Err(too_large()),
+            Err(error) => Err(FileFailure::Abandoned(broken(error))),
+        }
+    }
+}
+
+impl<W: Write> FileSink for Rows<'_, W> {
+    fn columns(&mut self, columns: Vec<(String, String)>) -> io::Result<()> {
+        put(self.output, &Report::Columns { columns }).map_err(broken)
+    }
+
+    fn row(&mut self, cells: Vec<FileCell>) -> Result<(), FileFailure> {
+        let bytes: usize = cells.iter().map(FileCell::size).sum();
+        if bytes > OF_ROWS {
+            return Err(too_large());
+        }
+        if self.bytes + bytes > PIECE {
+            self.flush()?;
+        }
+        self.waiting.push(cells);
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+fn too_large() -> FileFailure {
+    FileFault::TooLarge(format!("a row has more than {OF_ROWS} bytes")).into()
 }

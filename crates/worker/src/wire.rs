@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
+use crate::file::{FileCell, FileFault, FileQuery};
 use crate::script::ScriptJob;
 use crate::sql::{Checked, Dialect};
 
@@ -19,6 +20,9 @@ pub(crate) const LONGEST: usize = 64 << 20;
 /// The longest report on a statement, which may have a quarter of it. What is read becomes many times its size, and a worker
 /// may be somebody else's by then.
 pub(crate) const OF_A_STATEMENT: usize = 1 << 20;
+
+/// The longest report of rows: a row of the largest value and as much again, or many small ones.
+pub(crate) const OF_ROWS: usize = 32 << 20;
 
 /// What a script's report has beside the value or the arguments.
 const AROUND: usize = 64 << 10;
@@ -39,6 +43,8 @@ pub(crate) enum Order {
     Sql { dialect: Dialect, text: String },
     /// Run a script; then end.
     Script(ScriptJob),
+    /// Read the file that the process was started for; then end.
+    File(FileQuery),
     /// The answer to a call of the script.
     Answer { call: u32, answer: Result<Value, String> },
 }
@@ -65,6 +71,14 @@ pub(crate) enum Report {
     Returned { value: Value },
     /// The script threw.
     Failed { message: String, line: Option<u32> },
+    /// What the rows have, before the first.
+    Columns { columns: Vec<(String, String)> },
+    /// Rows of a file.
+    Rows { rows: Vec<Vec<FileCell>> },
+    /// There are no more rows.
+    Read,
+    /// There are no more rows, and there should be.
+    Fault { fault: FileFault },
     /// The script met one of its limits.
     Limit { why: String },
 }
@@ -87,11 +101,11 @@ fn length(bytes: [u8; 4]) -> Result<usize, FrameError> {
     }
 }
 
-fn frame(message: &impl Serialize) -> Result<Vec<u8>, FrameError> {
+fn frame(message: &impl Serialize, longest: usize) -> Result<Vec<u8>, FrameError> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message).map_err(FrameError::Malformed)?;
     let body = bytes.len() - 4;
-    let announced = u32::try_from(body).ok().filter(|_| body <= LONGEST);
+    let announced = u32::try_from(body).ok().filter(|_| body <= longest);
     let announced = announced.ok_or(FrameError::TooLong(body))?;
     bytes[..4].copy_from_slice(&announced.to_le_bytes());
     Ok(bytes)
@@ -122,7 +136,7 @@ pub(crate) async fn read<T: DeserializeOwned>(
 
 /// Writes a frame.
 pub(crate) async fn write(pipe: &mut (impl AsyncWrite + Unpin), message: &impl Serialize) -> Result<(), FrameError> {
-    let bytes = frame(message)?;
+    let bytes = frame(message, LONGEST)?;
     pipe.write_all(&bytes).await.map_err(FrameError::Pipe)?;
     pipe.flush().await.map_err(FrameError::Pipe)
 }
@@ -141,6 +155,11 @@ pub(crate) fn take<T: DeserializeOwned>(pipe: &mut impl Read) -> Result<Option<T
 
 /// [`write`] for the worker, which waits.
 pub(crate) fn put(pipe: &mut impl Write, message: &impl Serialize) -> Result<(), FrameError> {
-    pipe.write_all(&frame(message)?).map_err(FrameError::Pipe)?;
+    put_within(pipe, message, LONGEST)
+}
+
+/// [`put`] of a frame that may not have more than so many bytes.
+pub(crate) fn put_within(pipe: &mut impl Write, message: &impl Serialize, longest: usize) -> Result<(), FrameError> {
+    pipe.write_all(&frame(message, longest)?).map_err(FrameError::Pipe)?;
     pipe.flush().map_err(FrameError::Pipe)
 }

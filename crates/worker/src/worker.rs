@@ -1,7 +1,7 @@
 //! The processes, seen from the control plane.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::error::WorkerError;
-use crate::process::{Process, SCRIPT, STATEMENT, within};
+use crate::file::{FileQuery, FileReading};
+use crate::process::{Process, READING, SCRIPT, STATEMENT, within};
 use crate::script::{Fetch, ScriptJob, ScriptResult};
 use crate::sql::{Checked, Dialect};
 
@@ -28,9 +29,13 @@ pub struct Config {
     pub arguments: Vec<OsString>,
     /// How many statements are checked at once, each by a process that stays.
     pub checkers: usize,
+    /// How many statements a process checks before another takes its place.
+    pub checks_each: u32,
     /// How many scripts run at once, each in a process of its own.
     pub scripts: usize,
-    /// How many statements, and how many scripts, may wait.
+    /// How many files are read at once, each by a process of its own.
+    pub files: usize,
+    /// How many statements, how many scripts, and how many that read files may wait.
     pub waiting: usize,
     /// How long a process may take until it is confined.
     pub start: Duration,
@@ -45,7 +50,9 @@ impl Default for Config {
             program: "/proc/self/exe".into(),
             arguments: vec!["worker".into()],
             checkers: 2,
+            checks_each: 500,
             scripts: 8,
+            files: 4,
             waiting: 64,
             start: Duration::from_secs(10),
             check: Duration::from_secs(5),
@@ -63,6 +70,7 @@ struct Shared {
     config: Config,
     checks: Queue,
     scripts: Queue,
+    files: Queue,
     /// Processes between two statements.
     idle: Mutex<Vec<Process>>,
 }
@@ -74,6 +82,7 @@ impl Worker {
         Self(Arc::new(Shared {
             checks: Queue::new(config.checkers, config.waiting),
             scripts: Queue::new(config.scripts, config.waiting),
+            files: Queue::new(config.files, config.waiting),
             idle: Mutex::default(),
             config,
         }))
@@ -95,10 +104,13 @@ impl Worker {
         let _place = self.0.checks.enter().await?;
         let mut process = match self.idle() {
             Some(process) => process,
-            None => Process::start(config, STATEMENT).await?,
+            None => Process::start(config, &[], STATEMENT).await?,
         };
         let verdict = within(config.check, STATEMENT, process.check(dialect, text)).await;
-        if let Ok(_) | Err(WorkerError::Refused { .. }) = &verdict {
+        // What one left behind, be it garbage or a foothold, does not stay for long.
+        if let Ok(_) | Err(WorkerError::Refused { .. }) = &verdict
+            && process.checked < config.checks_each
+        {
             self.lock().push(process);
         }
         verdict
@@ -110,9 +122,31 @@ impl Worker {
     /// [`WorkerError`]: it has no result. What it has called so far has happened.
     pub async fn run_script(&self, job: ScriptJob, fetch: &dyn Fetch) -> Result<ScriptResult, WorkerError> {
         let _place = self.0.scripts.enter().await?;
-        let process = Process::start(&self.0.config, SCRIPT).await?;
+        let process = Process::start(&self.0.config, &[], SCRIPT).await?;
         let deadline = job.limits.time.saturating_add(GRACE);
         within(deadline, SCRIPT, process.run(job, fetch)).await
+    }
+
+    /// Has a statement read a file of SQLite, by a process that can open nothing else and ends with the statement.
+    ///
+    /// # Errors
+    /// [`WorkerError`]: no process reads it.
+    pub async fn read_file(&self, database: &Path, query: FileQuery) -> Result<FileReading<'_>, WorkerError> {
+        let place = self.0.files.enter().await?;
+        let seconds = query.time.as_secs().saturating_add(1).to_string();
+        let own: [&OsStr; 4] = [
+            "--database".as_ref(),
+            database.as_ref(),
+            "--seconds".as_ref(),
+            seconds.as_ref(),
+        ];
+        let mut process = Process::start(&self.0.config, &own, READING).await?;
+        process.query(query).await?;
+        Ok(FileReading {
+            process,
+            columns: None,
+            _place: place,
+        })
     }
 
     /// A process between two statements that has not ended meanwhile.

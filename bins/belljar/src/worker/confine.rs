@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use landlock::{ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, Scope};
+use anyhow::{Context, bail};
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetStatus, Scope,
+};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, set_dumpable_behavior, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
@@ -87,6 +92,52 @@ const CALLS: &[(libc::c_long, Allowed)] = &[
     (libc::SYS_tgkill, Allowed::Itself),
 ];
 
+/// What reading a file of SQLite asks besides. Which files can be opened, and that none can be written, is Landlock's to say;
+/// what is only looked at, such as the folders above, gives no more than that it is there.
+const READING: &[(libc::c_long, Allowed)] = &[
+    (libc::SYS_openat, Allowed::Whatever),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, Allowed::Whatever),
+    (libc::SYS_pread64, Allowed::Whatever),
+    (libc::SYS_lseek, Allowed::Whatever),
+    (libc::SYS_fstat, Allowed::Whatever),
+    (libc::SYS_newfstatat, Allowed::Whatever),
+    (libc::SYS_statx, Allowed::Whatever),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_stat, Allowed::Whatever),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_lstat, Allowed::Whatever),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_access, Allowed::Whatever),
+    (libc::SYS_faccessat, Allowed::Whatever),
+    (libc::SYS_faccessat2, Allowed::Whatever),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_readlink, Allowed::Whatever),
+    (libc::SYS_readlinkat, Allowed::Whatever),
+    (libc::SYS_getcwd, Allowed::Whatever),
+    (libc::SYS_geteuid, Allowed::Whatever),
+    // what SQLite does to a log as root, and has no right to do
+    (libc::SYS_fchown, Allowed::Whatever),
+    // while others write it
+    (libc::SYS_clock_nanosleep, Allowed::Whatever),
+    (libc::SYS_nanosleep, Allowed::Whatever),
+    (
+        libc::SYS_fcntl,
+        Allowed::OneOf(
+            1,
+            &[
+                libc::F_GETFL as u64,
+                libc::F_SETFL as u64,
+                libc::F_GETFD as u64,
+                libc::F_SETFD as u64,
+                libc::F_GETLK as u64,
+                libc::F_SETLK as u64,
+                libc::F_DUPFD_CLOEXEC as u64,
+            ],
+        ),
+    ),
+];
+
 /// Starts this same program anew without any variable, where it has some: they would stay readable in its memory.
 pub(super) fn clear_environment() -> anyhow::Result<()> {
     if std::env::vars_os().next().is_none() {
@@ -101,40 +152,82 @@ pub(super) fn clear_environment() -> anyhow::Result<()> {
 
 /// Gives up everything. What comes after an error has given up a part.
 pub(super) fn confine() -> anyhow::Result<()> {
+    // A kernel without Landlock has the filter of system calls alone, which forbids opening anything at all.
+    give_up(&[], LIMITS.to_vec(), CALLS.iter().copied()).map(drop)
+}
+
+/// Gives up everything but reading one database, for so many seconds of processor time. What comes after an error has given up a part.
+pub(super) fn confine_to(database: &Path, seconds: u64) -> anyhow::Result<()> {
+    let files = sqlite::files(database).unwrap_or_default();
+    // Where it is root, all that is left of that is reading what others own.
+    let reading = CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE;
+    let now = rustix::thread::capabilities(None).context("cannot tell its capabilities")?;
+    let kept = CapabilitySets {
+        effective: now.effective & reading,
+        permitted: now.permitted & reading,
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, kept).context("cannot give up its capabilities")?;
+    let limits = LIMITS.iter().map(|(resource, most)| match resource {
+        Resource::Cpu => (*resource, seconds.min(*most)),
+        Resource::Nofile => (*resource, 16),
+        _ => (*resource, *most),
+    });
+    let kept = CALLS.iter().filter(|(call, _)| *call != libc::SYS_fcntl);
+    match give_up(&files, limits.collect(), kept.chain(READING).copied())? {
+        RulesetStatus::NotEnforced => {
+            bail!("this kernel has no Landlock, without which no file of SQLite is read (Linux 5.13 and newer have it)")
+        }
+        RulesetStatus::FullyEnforced | RulesetStatus::PartiallyEnforced => Ok(()),
+    }
+}
+
+fn give_up(
+    files: &[PathBuf],
+    limits: Vec<(Resource, u64)>,
+    calls: impl Iterator<Item = (libc::c_long, Allowed)>,
+) -> anyhow::Result<RulesetStatus> {
     rustix::thread::set_no_new_privs(true).context("cannot give up new privileges")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot hide its memory")?;
     sys::descriptor::close_from(3).context("cannot close what it inherited")?;
-    give_up_files()?;
-    for (resource, most) in LIMITS {
+    let held = give_up_files(files)?;
+    for (resource, most) in limits {
         let limit = Rlimit {
             current: Some(most),
             maximum: Some(most),
         };
         setrlimit(resource, limit).with_context(|| format!("cannot limit itself ({resource:?})"))?;
     }
-    let filter = filter().context("its filter of system calls cannot be made")?;
-    seccompiler::apply_filter(&filter).context("cannot load its filter of system calls")
+    let filter = filter(calls).context("its filter of system calls cannot be made")?;
+    seccompiler::apply_filter(&filter).context("cannot load its filter of system calls")?;
+    Ok(held)
 }
 
-/// No file, no port, no socket or signal of anybody else, held by the kernel a second time. A kernel without Landlock has the
-/// filter of system calls alone, which forbids opening anything at all.
-fn give_up_files() -> anyhow::Result<()> {
-    Ruleset::default()
+/// No file but those, to be read, no port, no socket or signal of anybody else, held by the kernel a second time.
+fn give_up_files(files: &[PathBuf]) -> anyhow::Result<RulesetStatus> {
+    let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(NEWEST))
         .and_then(|rules| rules.handle_access(AccessNet::from_all(NEWEST)))
         .and_then(|rules| rules.scope(Scope::from_all(NEWEST)))
         .and_then(Ruleset::create)
-        .and_then(|rules| rules.restrict_self())
         .context("cannot give up files")?;
-    Ok(())
+    for file in files {
+        // What cannot be opened needs no rule; reading it says why.
+        if let Ok(opened) = PathFd::new(file) {
+            rules = rules
+                .add_rule(PathBeneath::new(opened, AccessFs::ReadFile))
+                .context("cannot keep its file")?;
+        }
+    }
+    Ok(rules.restrict_self().context("cannot give up files")?.ruleset)
 }
 
-fn filter() -> anyhow::Result<BpfProgram> {
+fn filter(calls: impl Iterator<Item = (libc::c_long, Allowed)>) -> anyhow::Result<BpfProgram> {
     let own = u64::from(std::process::id());
     let mut rules = BTreeMap::new();
-    for (call, allowed) in CALLS {
-        rules.insert(*call, conditions(*allowed, own)?);
+    for (call, allowed) in calls {
+        rules.insert(call, conditions(allowed, own)?);
     }
     let architecture = std::env::consts::ARCH.try_into()?;
     let filter = SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, architecture)?;

@@ -153,3 +153,44 @@ async fn what_lacks_is_said_before_anything_begins() {
         assert!(came.code == 1 && came.notes.contains(part), "{words:?}: {came:?}");
     }
 }
+
+#[tokio::test]
+async fn a_statement_of_a_definition_that_would_not_run_is_told_with_its_line() {
+    let folder = tempdir().unwrap();
+    let database = folder.path().join("some.db").display().to_string();
+    std::fs::create_dir_all(folder.path().join("services/numbers")).unwrap();
+    let definition = "name = \"numbers\"\nsummary = \"Numbers\"\nkind = \"sql\"\nengines = [\"sqlite\"]\n\
+        [methods.good]\nsummary = \"One\"\naccess = \"read\"\nsql = \"SELECT 1 AS x\"\n\
+        [methods.bad]\nsummary = \"None\"\naccess = \"read\"\nsql = \"DELETE FROM orders\"\n\
+        [methods.short]\nsummary = \"Two\"\naccess = \"read\"\nsql = \"SELECT ? AS x\"\n";
+    std::fs::write(folder.path().join("services/numbers/service.toml"), definition).unwrap();
+    let text = format!("[services.numbers.database]\nfile = \"{database}\"\n");
+    std::fs::write(folder.path().join("belljar.toml"), text).unwrap();
+    let mut check = belljar(folder.path());
+    check.arg("check");
+    let came = run(check, "").await;
+    for part in [
+        "service.toml, line 12: services.numbers.methods.bad.sql",
+        "service.toml, line 16: services.numbers.methods.short.sql",
+        "the statement has 1 parameters, 0 were given",
+    ] {
+        assert!(came.notes.contains(part), "{part}: {came:?}");
+    }
+    assert!(!came.notes.contains("methods.good"), "{came:?}");
+}
+
+/// A database of SQLite is made, and asked through the confined worker, as a service's own is.
+#[tokio::test]
+async fn the_warehouse_plays_its_fixtures() {
+    let folder = tempdir().unwrap();
+    let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services/warehouse");
+    std::fs::create_dir(folder.path().join("services")).unwrap();
+    let mut copy = tokio::process::Command::new("cp");
+    copy.arg("-r").arg(package).arg(folder.path().join("services"));
+    assert!(copy.status().await.unwrap().success());
+    let mut test = belljar(folder.path());
+    test.args(["service", "test", "warehouse"]);
+    let came = run(test, "").await;
+    assert!(came.code == 0 && came.out.contains("✓ warehouse.query"), "{came:?}");
+    assert!(!came.out.contains('✗'), "{came:?}");
+}

@@ -8,6 +8,7 @@ mod audit;
 mod breaks;
 mod client;
 mod configured;
+mod database;
 mod develops;
 mod page;
 mod program;

@@ -97,6 +97,8 @@ async fn the_page_on_services_can_be_followed_to_the_letter() {
     let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/services.md")).unwrap();
     let page = page.replace("127.0.0.1:8080", &shop().await.to_string());
     let folder = tempdir().unwrap();
+    // Programs of MCP servers are nobody where this is root's, and theirs stand in there.
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     std::fs::create_dir(folder.path().join("services")).unwrap();
     let mut commands = 0;
     for Block { about, text } in blocks(&page) {

@@ -153,6 +153,26 @@ async fn statements_are_checked_and_the_process_stays() {
 }
 
 #[tokio::test]
+async fn a_checker_is_replaced_after_so_many_statements() {
+    let workers = Workers::new();
+    let worker = Worker::new(Config {
+        checkers: 1,
+        checks_each: 3,
+        ..workers.config()
+    });
+    let mut processes = Vec::new();
+    for statement in ["SELECT 1", "DELETE FROM t", "SELECT 2", "SELECT 3", "SELECT 4"] {
+        // A refusal is as much work as a yes.
+        let _ = worker.check_sql(Dialect::Postgres, statement).await;
+        processes.push(workers.processes());
+    }
+    assert_eq!(processes[0].len(), 1);
+    assert_eq!(processes[0], processes[1]);
+    assert_ne!(processes[1], processes[3]);
+    assert_eq!(processes[3], processes[4]);
+}
+
+#[tokio::test]
 async fn scripts_compute_and_what_they_fetch_is_fetched_by_the_parent() {
     let workers = Workers::new();
     let worker = workers.worker();
@@ -492,7 +512,13 @@ async fn an_ordinary_user_can_run_it() {
     // A copy in a folder that everybody may look into.
     let folder = TempDir::new().unwrap();
     let copy = folder.path().join("belljar");
-    std::fs::copy(env!("CARGO_BIN_EXE_belljar"), &copy).unwrap();
+    // By another process: one that this starts meanwhile would hold the copy open to be written, and nobody could run it.
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_belljar"))
+        .arg(&copy)
+        .status()
+        .await;
+    assert!(copied.unwrap().success());
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(folder.path(), readable).unwrap();
     let mut nobody = Command::new("setpriv");
