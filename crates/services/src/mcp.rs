@@ -12,6 +12,7 @@ pub(crate) mod pin;
 mod program;
 pub(crate) mod result;
 pub(crate) mod schema;
+mod watch;
 mod wire;
 
 use std::collections::HashMap;

@@ -4,6 +4,8 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use rustix::process::{Resource, Rlimit, setrlimit};
+
 /// Has the kernel kill (SIGKILL) what this command starts as soon as the thread that starts it ends, however it ends. So it is to
 /// be started by a thread that lives as long as the process, such as the main one.
 ///
@@ -27,6 +29,77 @@ pub fn end_with_parent(command: &mut Command) {
     unsafe { command.pre_exec(prepare) };
 }
 
+/// Has this command start in a session of its own, with these limits, and neither it nor what it starts ever leave it: who kills
+/// its process group kills all of them.
+///
+/// Leaving is refused with `EPERM`, and so are the system calls of the x32 kind, which pass by filters that know numbers alone.
+/// A limit that is lower already stays. The thread that starts the command must have given up new privileges, or start it as root.
+pub fn enclose(command: &mut Command, limits: &'static [(Resource, u64)]) {
+    let prepare = move || {
+        for (resource, most) in limits {
+            let now = rustix::process::getrlimit(*resource);
+            let most = Some(now.maximum.map_or(*most, |allowed| allowed.min(*most)));
+            let limit = Rlimit {
+                current: most,
+                maximum: most,
+            };
+            setrlimit(*resource, limit)?;
+        }
+        rustix::process::setsid()?;
+        let program = libc::sock_fprog {
+            len: STAYS.len() as libc::c_ushort,
+            filter: STAYS.as_ptr().cast_mut(),
+        };
+        // SAFETY: the kernel reads the filter, which is a constant, and copies it; nothing is written.
+        match unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec only what is safe after a fork of a process with threads may happen: these are system calls
+    // on numbers and constants, and errors that allocate nothing.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// The lowest number of a system call of the x32 kind: <https://www.kernel.org/doc/html/latest/arch/x86/index.html>.
+const X32: u32 = 0x4000_0000;
+
+/// Refuses leaving a session or a group, and what is of another kind.
+static STAYS: [libc::sock_filter; 6] = [
+    // the number, which stands first in what a filter sees
+    step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+    step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, X32, 3, 0),
+    step(
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        libc::SYS_setsid as u32,
+        2,
+        0,
+    ),
+    step(
+        libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+        libc::SYS_setpgid as u32,
+        1,
+        0,
+    ),
+    step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0),
+    step(
+        libc::BPF_RET | libc::BPF_K,
+        libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        0,
+        0,
+    ),
+];
+
+/// An instruction of a filter: where it jumps if so, and if not.
+const fn step(code: u32, value: u32, yes: u8, no: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: yes,
+        jf: no,
+        k: value,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
@@ -43,5 +116,24 @@ mod tests {
         });
         let mut child = starting.join().expect("a thread that ends");
         assert_eq!(child.wait().expect("its end").signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn nothing_leaves_its_session_and_limits_hold() {
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            "ulimit -n; setsid -w true && echo left; ps -o sid= -p $$ | tr -d ' '; echo $$",
+        ]);
+        enclose(&mut command, &[(Resource::Nofile, 77)]);
+        let said = std::thread::spawn(move || {
+            rustix::thread::set_no_new_privs(true).expect("it may be given up");
+            command.output().expect("it runs")
+        });
+        let said = String::from_utf8(said.join().expect("a thread that ends").stdout).expect("text");
+        let lines: Vec<&str> = said.lines().collect();
+        assert_eq!(lines.first(), Some(&"77"), "{said}");
+        assert_eq!(lines.len(), 3, "{said}");
+        assert_eq!(lines[1], lines[2], "it leads its session: {said}");
     }
 }

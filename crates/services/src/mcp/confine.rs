@@ -12,6 +12,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
+use rustix::process::{Gid, Uid};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use seccompiler::{
     SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
@@ -53,8 +54,11 @@ const READ: [&str; 26] = [
 ];
 const DEVICES: [&str; 5] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
 
+/// Who a program is where this process is root.
+pub(super) const NOBODY: u32 = 65_534;
+
 /// System calls that no such program needs, and that reach beyond it.
-const REFUSED: [libc::c_long; 23] = [
+const REFUSED: [libc::c_long; 27] = [
     libc::SYS_add_key,
     libc::SYS_bpf,
     libc::SYS_fanotify_init,
@@ -65,6 +69,11 @@ const REFUSED: [libc::c_long; 23] = [
     libc::SYS_keyctl,
     libc::SYS_mount,
     libc::SYS_move_mount,
+    // memory and messages that outlive who made them
+    libc::SYS_mq_open,
+    libc::SYS_msgget,
+    libc::SYS_semget,
+    libc::SYS_shmget,
     libc::SYS_open_by_handle_at,
     libc::SYS_open_tree,
     libc::SYS_perf_event_open,
@@ -137,6 +146,14 @@ impl Confinement<'_> {
             inheritable: CapabilitySet::empty(),
         };
         rustix::thread::set_no_new_privs(true).map_err(|errno| ConfineError::Privileges(errno.into()))?;
+        if rustix::process::geteuid().is_root() {
+            // This thread alone: the others stay who they are.
+            let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+            rustix::thread::set_thread_groups(&[])
+                .and_then(|()| rustix::thread::set_thread_res_gid(group, group, group))
+                .and_then(|()| rustix::thread::set_thread_res_uid(user, user, user))
+                .map_err(|errno| ConfineError::Privileges(errno.into()))?;
+        }
         rustix::thread::set_capabilities(None, none).map_err(|errno| ConfineError::Privileges(errno.into()))?;
         self.files_and_ports()?;
         for filter in [self.filter(), no_clone3()] {
@@ -200,6 +217,14 @@ impl Confinement<'_> {
             SeccompRule::new(vec![sets])
         });
         rules.insert(libc::SYS_clone, makes_one.collect::<Result<_, _>>()?);
+        // What it has open is counted, so it may not hide it.
+        let hides = SeccompCondition::new(
+            0,
+            SeccompCmpArgLen::Dword,
+            SeccompCmpOp::Eq,
+            u64::from(libc::PR_SET_DUMPABLE.unsigned_abs()),
+        )?;
+        rules.insert(libc::SYS_prctl, vec![SeccompRule::new(vec![hides])?]);
         filter(rules, libc::EPERM)
     }
 }

@@ -12,23 +12,32 @@ use std::task::{Context, Poll};
 use lifecycle::Tasks;
 use rmcp::RoleClient;
 use rmcp::transport::async_rw::AsyncRwTransport;
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource};
 use scrub::Scrub;
 use secret::Secret;
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
-use super::confine::{ConfineError, Confinement};
+use super::confine::{ConfineError, Confinement, NOBODY};
+use super::watch::Watched;
 use crate::definition::Command as Defined;
 use crate::refusal::words;
 
 /// Where programs are looked for.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Sets limits that hold before the program's first instruction, then becomes it: no core files, 1,024 open files, files of
-/// 256 MiB, 4 GiB of memory of its own; where less is allowed already, that stays.
-const LIMITS: &str = r#"{ ulimit -c 0; ulimit -n 1024; ulimit -f 524288; ulimit -d 4194304; } 2>/dev/null; exec "$@""#;
+/// What each process may use: files of that many bytes, open files, processor time in seconds. Memory is what it may write to:
+/// engines of JavaScript and their like keep many times that in addresses alone.
+const LIMITS: &[(Resource, u64)] = &[
+    (Resource::Core, 0),
+    (Resource::Cpu, 3_600),
+    (Resource::Data, 2 << 30),
+    (Resource::Fsize, 256 << 20),
+    (Resource::Memlock, 0),
+    (Resource::Msgqueue, 0),
+    (Resource::Nofile, 1_024),
+];
 
 /// The most that is logged of what one program says on its standard error, in bytes.
 const LOGGED: u64 = 64 << 10;
@@ -40,7 +49,9 @@ const AT_ONCE: u64 = 16;
 
 /// A program that runs, until this is dropped.
 pub(super) struct Program {
+    /// It is not waited for, so that the number stays its own.
     child: Child,
+    watched: Watched,
     /// Goes with it.
     scratch: Option<TempDir>,
 }
@@ -85,10 +96,14 @@ impl Program {
             .prefix("belljar-mcp-")
             .tempdir()
             .map_err(ProgramError::Scratch)?;
-        let mut command = Command::new("/bin/sh");
+        if rustix::process::geteuid().is_root() {
+            let owner = Some(NOBODY);
+            std::os::unix::fs::chown(scratch.path(), owner, owner).map_err(ProgramError::Scratch)?;
+        }
+        let mut words = arguments(&folder, &defined.words)?.into_iter();
+        let mut command = Command::new(words.next().unwrap_or_default());
         command
-            .args(["-c", LIMITS, "sh"])
-            .args(arguments(&folder, &defined.words)?)
+            .args(words)
             .env_clear()
             .env("PATH", PATH)
             .env("HOME", scratch.path())
@@ -97,11 +112,11 @@ impl Program {
             .envs(defined.environment.iter().map(|(name, text)| (name, text)))
             .envs(secret.map(|(name, secret)| (name, secret.expose())))
             .current_dir(scratch.path())
-            .process_group(0)
             .kill_on_drop(true)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        sys::child::enclose(command.as_std_mut(), LIMITS);
         let mut read = defined.read.clone();
         read.push(folder);
         let confinement = Confinement {
@@ -128,8 +143,14 @@ impl Program {
             budget: budget.clone(),
         };
         let pipes = AsyncRwTransport::new_client(metered, input).with_max_line_length(line);
+        let id = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        let Some(session) = id else {
+            return Err(ProgramError::Start(io::ErrorKind::BrokenPipe.into()));
+        };
+        let watched = Watched::new(service, session, scratch.path()).map_err(ProgramError::Start)?;
         let program = Self {
             child,
+            watched,
             scratch: Some(scratch),
         };
         Ok((program, pipes, budget))
@@ -138,16 +159,9 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It was not waited for, so the number is still its own.
-        let group = self
-            .child
-            .id()
-            .and_then(|id| i32::try_from(id).ok())
-            .and_then(rustix::process::Pid::from_raw);
-        if let Some(group) = group {
-            // It may have ended by itself.
-            let _ = rustix::process::kill_process_group(group, Signal::KILL);
-        }
+        self.watched.end();
+        // The group was killed, and it is reaped with this.
+        let _ = self.child.start_kill();
         // As deep as the program made it: removed by another process, whose stack is its own.
         if let Some(scratch) = self.scratch.take().map(TempDir::keep) {
             std::thread::spawn(move || {

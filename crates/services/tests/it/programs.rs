@@ -75,6 +75,7 @@ async fn threat_080_a_servers_program_finds_nothing_worth_stealing() {
         let found: Value = serde_json::from_str(&found).unwrap();
         for name in [
             "secret", "folder", "environ", "mem", "fds", "link", "shadow", "write", "signal", "unix", "tcp", "child",
+            "session", "group", "x32", "shared", "hidden",
         ] {
             let outcome = found[name].as_str().unwrap();
             assert!(outcome.starts_with("refused: "), "{name}: {outcome}");
@@ -85,7 +86,13 @@ async fn threat_080_a_servers_program_finds_nothing_worth_stealing() {
             "*".repeat(KEY.len()),
             "it is the one thing that it was given"
         );
-        assert_eq!(found["limits"], json!(["1024", "0"]));
+        let uid = rustix::process::getuid();
+        let uid = if uid.is_root() { 65_534 } else { uid.as_raw() };
+        // Blocks of 512 bytes, kilobytes, seconds; and not root.
+        assert_eq!(
+            found["limits"],
+            json!(["1024", "0", "524288", "2097152", "3600", uid.to_string()])
+        );
         let environment: Vec<&str> = found["environment"]
             .as_array()
             .unwrap()
@@ -170,4 +177,42 @@ async fn a_program_that_is_not_there_is_told() {
         failure.message.contains("there is no program \"no-such-program\""),
         "{failure}"
     );
+}
+
+/// Each takes all of one thing that the machine has. What is killed was killed for it: nothing else ends it.
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_080_a_program_that_takes_too_much_is_killed_with_all_that_it_started() {
+    for what in ["processes", "threads", "memory", "disk", "removed", "files", "folders"] {
+        let rig = started(Vec::new()).await;
+        let pid = text(&rig, "pid", json!({})).await;
+        let failure = rig.ask("greedy", json!({ "text": what })).await.unwrap_err();
+        assert_eq!(failure.code, Code::AnswerCut, "{what}: {failure:?}");
+        while lives(&pid) || !session(&pid).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(text(&rig, "echo", json!({ "text": "anew" })).await, "anew", "{what}");
+    }
+}
+
+/// What a process alone takes too much of, it does not get.
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_080_a_process_has_limits_of_its_own() {
+    for what in ["file", "one"] {
+        let rig = started(Vec::new()).await;
+        let failure = rig.ask("greedy", json!({ "text": what })).await.unwrap_err();
+        assert_eq!(failure.code, Code::AnswerCut, "{what}: {failure:?}");
+    }
+}
+
+/// Processes of a session that run.
+fn session(leader: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let about = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        let fields: Vec<&str> = about.rsplit(") ").next().unwrap().split(' ').collect();
+        if fields.get(3) == Some(&leader) && fields[0] != "Z" {
+            found.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    found
 }
