@@ -62,6 +62,8 @@ enum Broken {
     TooLarge(usize),
     #[error("the server's answer makes no sense: {0}")]
     Nonsense(&'static str),
+    #[error("the server cannot encrypt, and tls = \"verify\" is asked for")]
+    Plain,
     #[error("{0}")]
     Login(String),
 }

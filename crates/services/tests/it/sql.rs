@@ -9,6 +9,7 @@ mod postgres;
 mod server;
 mod snowflake;
 mod sqlite;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -129,9 +130,18 @@ impl Database {
         secrets: Arc<dyn secret::Source>,
         worker: Worker,
     ) -> Self {
+        Self::trusting(catalogue, settings, secrets, worker, Trust::only(b"").unwrap())
+    }
+
+    pub(crate) fn trusting(
+        catalogue: &Catalogue,
+        settings: ServiceSettings,
+        secrets: Arc<dyn secret::Source>,
+        worker: Worker,
+        trust: Trust,
+    ) -> Self {
         let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
         let settings = BTreeMap::from([("warehouse".to_owned(), settings)]);
-        let trust = Trust::only(b"").unwrap();
         let made = Services::new(catalogue, &settings, secrets, dialer, trust, Tasks::new(), worker);
         let (services, problems) = made.unwrap();
         assert!(problems.is_empty(), "{problems:?}");

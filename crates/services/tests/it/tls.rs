@@ -23,17 +23,24 @@ access = "read"
 request = "GET /contacts"
 "#;
 
-struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
     }
 
-    fn trust(&self) -> Trust {
+    pub(crate) fn trust(&self) -> Trust {
         Trust::only(self.0.pem().as_bytes()).unwrap()
+    }
+
+    /// A certificate that has not ended, and its key, as files have them.
+    pub(crate) fn pem(&self, host: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 
     fn certificate(&self, host: &str, until: i32) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {

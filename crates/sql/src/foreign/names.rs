@@ -147,6 +147,9 @@ impl Reader {
             }
             ("Table", Value::Object(table)) => self.relation(table.get("name")),
             ("table_name" | "obj_name", name) => self.relation(Some(name)),
+            ("ShowTables" | "ShowViews" | "ShowColumns", Value::Object(show)) => {
+                self.shown(key, &show["show_options"]["show_in"])
+            }
             ("TableFunction", function) if !function["expr"]["Function"].is_object() => Err(Refusal::new(
                 "it reads a table whose name is computed",
                 "Write the name itself",
@@ -188,10 +191,15 @@ impl Reader {
         let with = &fields["with"];
         let tables = with["cte_tables"].as_array().map(Vec::as_slice).unwrap_or_default();
         let name = |table: &Value| table["alias"]["name"].clone();
-        if with["recursive"] == true {
+        let recursive = with["recursive"] == true;
+        // MySQL sees the earlier ones and itself, so that the name of a later one may be a table's. Others see all of them.
+        if recursive && self.tongue != Tongue::MySql {
             self.define(tables.iter().map(name));
         }
         for table in tables {
+            if recursive && self.tongue == Tongue::MySql {
+                self.define([name(table)]);
+            }
             self.value(kind, table)?;
             self.define([name(table)]);
         }
@@ -220,6 +228,33 @@ impl Reader {
                 name: self.spelled(last),
             });
         }
+        Ok(())
+    }
+
+    /// What is listed, and is read as much as a table: the columns of one, or the names of all in a schema.
+    fn shown(&mut self, kind: &str, place: &Value) -> Result<(), Refusal> {
+        let (named, within) = (&place["parent_name"], place["parent_type"].as_str().unwrap_or_default());
+        if place.is_null() {
+            return Ok(());
+        }
+        if named.is_null() {
+            return Err(Refusal::new(
+                "it lists what is in every schema",
+                "Name one schema, or none",
+            ));
+        }
+        if kind == "ShowColumns" && matches!(within, "" | "Table" | "View") {
+            return self.relation(Some(named));
+        }
+        let mut schema: Vec<String> = parts(Some(named))?.iter().map(|part| self.spelled(part)).collect();
+        // All schemas of a database are none that is listed.
+        if within == "Database" && self.tongue == Tongue::Snowflake {
+            schema.push("*".to_owned());
+        }
+        self.relations.insert(Name {
+            schema: Some(schema.join(".")),
+            name: "*".to_owned(),
+        });
         Ok(())
     }
 

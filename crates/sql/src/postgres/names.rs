@@ -202,7 +202,21 @@ impl Reader {
                 self.functions.extend(names.map(|name| named("", name)));
             }
             "AExpr" => self.operator(fields.get("name")),
-            "SubLink" => self.operator(fields.get("oper_name")),
+            "SubLink" => {
+                self.operator(fields.get("oper_name"));
+                // IN of a query has words in place of an operator.
+                if strings(fields.get("oper_name")).is_empty() && fields.get("testexpr").is_some_and(|of| !of.is_null())
+                {
+                    self.used("", "=");
+                }
+            }
+            "CaseExpr" if fields.get("arg").is_some_and(|of| !of.is_null()) => self.used("", "="),
+            "JoinExpr"
+                if fields.get("is_natural").and_then(Value::as_bool).unwrap_or_default()
+                    || list(fields, "using_clause").is_some_and(|columns| !columns.is_empty()) =>
+            {
+                self.used("", "=");
+            }
             "SortBy" => self.operator(fields.get("use_op")),
             "ParamRef" => self.parameter(fields)?,
             "ExplainStmt" => explain(fields)?,
@@ -311,6 +325,7 @@ impl Reader {
     fn operator(&mut self, parts: Option<&Value>) {
         let (schema, operators): (_, &[&str]) = match strings(parts).as_slice() {
             // Words that the grammar makes comparisons of.
+            [name] if name.starts_with("NOT BETWEEN") => ("", &["<", ">"]),
             [name] if name.contains("BETWEEN") => ("", &["<=", ">="]),
             [name] => return self.used("", name),
             [schema, name] => return self.used(schema, name),

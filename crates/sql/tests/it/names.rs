@@ -69,10 +69,56 @@ fn operators_and_types_of_others_are_told() {
         names(&checked(Postgres, "SELECT 1 ORDER BY 1 USING >").operators),
         [">"]
     );
+    for (statement, operators) in [
+        ("SELECT 1 FROM t WHERE a IN (1)", ["="].as_slice()),
+        ("SELECT 1 FROM t WHERE a IN (SELECT b FROM u)", &["="]),
+        ("SELECT CASE a WHEN 1 THEN 2 END FROM t", &["="]),
+        ("SELECT 1 FROM t JOIN u USING (a)", &["="]),
+        ("SELECT 1 FROM t NATURAL JOIN u", &["="]),
+        ("SELECT NULLIF(a, b), a IS DISTINCT FROM b FROM t", &["="]),
+        ("SELECT 1 FROM t WHERE (a, b) < (c, d)", &["<"]),
+        ("SELECT 1 FROM t WHERE a NOT BETWEEN 1 AND 2", &["<", ">"]),
+        (
+            "SELECT CASE WHEN a THEN 2 END, EXISTS (SELECT 1) FROM t CROSS JOIN u",
+            &[],
+        ),
+    ] {
+        assert_eq!(names(&checked(Postgres, statement).operators), operators, "{statement}");
+    }
     refused(
         Postgres,
         &["SELECT a::pg_catalog.pg_ddl_command FROM t", "SELECT a::a.b.c FROM t"],
     );
+}
+
+#[test]
+fn what_is_listed_is_read() {
+    for (dialect, statement, read) in [
+        (MySql, "SHOW TABLES FROM other", ["other.*"].as_slice()),
+        (MySql, "SHOW COLUMNS FROM other.t", &["other.t"]),
+        (MySql, "SHOW COLUMNS FROM t", &["t"]),
+        (MySql, "SHOW TABLES", &[]),
+        (Snowflake, "SHOW TABLES IN DATABASE other", &["OTHER.*.*"]),
+        (Snowflake, "SHOW COLUMNS IN TABLE t", &["T"]),
+        // Which of the two a server means by a later one's name, is not told by the text.
+        (
+            MySql,
+            "WITH RECURSIVE a AS (SELECT x FROM b), b AS (SELECT 1 AS x) SELECT x FROM a",
+            &["b"],
+        ),
+        (
+            MySql,
+            "WITH RECURSIVE a AS (SELECT 1 AS x UNION ALL SELECT x + 1 FROM a WHERE x < 9) SELECT x FROM a",
+            &[],
+        ),
+    ] {
+        assert_eq!(
+            names(&checked(dialect, statement).relations),
+            read,
+            "{dialect:?}: {statement}"
+        );
+    }
+    refused(Snowflake, &["SHOW TABLES IN ACCOUNT"]);
 }
 
 #[test]

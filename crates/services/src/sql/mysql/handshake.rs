@@ -59,9 +59,7 @@ pub(super) async fn open(
     let mut packets = match encryption {
         Some(encryption) => {
             if greeting.can & SSL == 0 {
-                return Err(Broken::Login(
-                    "the server cannot encrypt, and tls = \"verify\" is asked for".to_owned(),
-                ));
+                return Err(Broken::Plain);
             }
             write(&mut stream, number, &head).await?;
             number += 1;

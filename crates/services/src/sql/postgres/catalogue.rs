@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tokio_postgres::Client;
+use tokio_postgres::types::ToSql;
 use worker::{Checked, Dialect, Named};
 
 use super::{Postgres, identifier};
@@ -11,6 +12,9 @@ use crate::{Code, Failure};
 
 /// Views in views that are followed, all together.
 const VIEWS: usize = 64;
+
+/// The first number that a server gives to what is not its own: <https://www.postgresql.org/docs/current/system-catalog-initial-data.html>.
+const FIRST: u32 = 16_384;
 
 /// Our own statements.
 pub(super) fn ours(tables: bool, schemas: &str) -> String {
@@ -52,6 +56,7 @@ impl Postgres {
         self.callable(client, asked, &asked.statement).await?;
         self.hidden_calls(client, asked).await?;
         let mut seen = BTreeSet::new();
+        let (mut operators, mut types) = (asked.statement.operators.clone(), asked.statement.types.clone());
         let mut views = self
             .relations(client, asked, &asked.statement.relations, true, &mut seen)
             .await?;
@@ -75,6 +80,58 @@ impl Postgres {
                 self.relations(client, asked, &checked.relations, false, &mut seen)
                     .await?,
             );
+            operators.extend(checked.operators);
+            types.extend(checked.types);
+        }
+        self.of_types(client, asked, &seen, &operators, &types).await
+    }
+
+    /// Operators must be harmless, and so must be the functions that convert values, which no text tells of. Of those that are
+    /// made for somebody's type only such count as the statement can come upon: a column's, a row's, one that it names, and what
+    /// these are made of.
+    async fn of_types(
+        &self,
+        client: &Client,
+        asked: &Asked,
+        relations: &BTreeSet<u32>,
+        operators: &[Named],
+        types: &[Named],
+    ) -> Result<(), Failure> {
+        let kinds = "WITH RECURSIVE kinds(id) AS (\
+             SELECT a.atttypid FROM pg_catalog.pg_attribute a WHERE a.attrelid = ANY($1::oid[]) AND a.attnum > 0 \
+             UNION SELECT c.reltype FROM pg_catalog.pg_class c WHERE c.oid = ANY($1::oid[]) \
+             UNION SELECT t.oid FROM pg_catalog.pg_type t WHERE t.typname = ANY($2::text[]) \
+             UNION SELECT parts.part FROM kinds JOIN pg_catalog.pg_type t ON t.oid = kinds.id, LATERAL (\
+             SELECT t.typelem UNION ALL SELECT t.typbasetype UNION ALL \
+             SELECT a.atttypid FROM pg_catalog.pg_attribute a WHERE a.attrelid = t.typrelid AND a.attnum > 0) AS parts(part) \
+             WHERE parts.part <> 0) ";
+        let ids: Vec<u32> = relations.iter().copied().collect();
+        let names = |named: &[Named]| named.iter().map(|named| named.name.clone()).collect::<Vec<String>>();
+        let made = format!(
+            "{kinds}SELECT n.nspname::text, o.oprname::text, p.provolatile = 'v', l.lanname::text \
+             FROM pg_catalog.pg_operator o JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace \
+             JOIN pg_catalog.pg_proc p ON p.oid = o.oprcode JOIN pg_catalog.pg_language l ON l.oid = p.prolang \
+             WHERE n.nspname <> 'pg_catalog' AND o.oprname = ANY($3::text[]) AND (o.oprleft < {FIRST} AND o.oprright < {FIRST} \
+             OR o.oprleft IN (SELECT id FROM kinds) OR o.oprright IN (SELECT id FROM kinds))"
+        );
+        if !operators.is_empty() {
+            let found = self
+                .candidates_of(client, asked, &made, &[&ids, &names(types), &names(operators)])
+                .await?;
+            self.harmless(asked, "operator", &found, operators)?;
+        }
+        let casts = format!(
+            "{kinds}SELECT n.nspname::text, p.proname::text, p.provolatile = 'v', l.lanname::text \
+             FROM pg_catalog.pg_cast c JOIN pg_catalog.pg_proc p ON p.oid = c.castfunc \
+             JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace JOIN pg_catalog.pg_language l ON l.oid = p.prolang \
+             WHERE n.nspname <> 'pg_catalog' AND (c.castsource >= {FIRST} AND c.castsource IN (SELECT id FROM kinds) \
+             OR c.casttarget >= {FIRST} AND c.casttarget IN (SELECT id FROM kinds))"
+        );
+        let found = self
+            .candidates_of(client, asked, &casts, &[&ids, &names(types)])
+            .await?;
+        for candidate in found.into_values().flatten() {
+            self.judge_one(asked, "conversion by", &candidate)?;
         }
         Ok(())
     }
@@ -141,37 +198,45 @@ impl Postgres {
         Ok(views)
     }
 
-    /// Functions, operators and types that are not the server's own must be harmless, or listed.
+    /// Functions and types that are not the server's own must be harmless, or listed.
     async fn callable(&self, client: &Client, asked: &Asked, statement: &Checked) -> Result<(), Failure> {
         let functions = "SELECT n.nspname::text, p.proname::text, p.provolatile <> 'i', l.lanname::text \
              FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
              JOIN pg_catalog.pg_language l ON l.oid = p.prolang WHERE p.proname = ANY($1)";
-        let operators = "SELECT n.nspname::text, o.oprname::text, p.provolatile = 'v', l.lanname::text \
-             FROM pg_catalog.pg_operator o JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace \
-             JOIN pg_catalog.pg_proc p ON p.oid = o.oprcode JOIN pg_catalog.pg_language l ON l.oid = p.prolang \
-             WHERE n.nspname <> 'pg_catalog' AND o.oprname = ANY($1)";
         let types = "SELECT n.nspname::text, t.typname::text, t.typtype NOT IN ('b', 'e'), 'internal' \
              FROM pg_catalog.pg_type t JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace \
              WHERE n.nspname <> 'pg_catalog' AND t.typname = ANY($1)";
         for (kind, question, named) in [
             ("function", functions, &statement.functions),
-            ("operator", operators, &statement.operators),
             ("type", types, &statement.types),
         ] {
             if named.is_empty() {
                 continue;
             }
-            let candidates = self.candidates(client, asked, question, named).await?;
-            for named in named {
-                let matching = candidates.get(&named.name).into_iter().flatten().filter(|candidate| {
-                    named.schema.as_ref().map_or_else(
-                        || candidate.schema == "pg_catalog" || self.schemas.contains(&candidate.schema),
-                        |schema| *schema == candidate.schema,
-                    )
-                });
-                for candidate in matching {
-                    self.judge_one(asked, kind, candidate)?;
-                }
+            let names: Vec<String> = named.iter().map(|named| named.name.clone()).collect();
+            let candidates = self.candidates_of(client, asked, question, &[&names]).await?;
+            self.harmless(asked, kind, &candidates, named)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses what is not harmless among what these names may stand for.
+    fn harmless(
+        &self,
+        asked: &Asked,
+        kind: &str,
+        candidates: &BTreeMap<String, Vec<Candidate>>,
+        named: &[Named],
+    ) -> Result<(), Failure> {
+        for named in named {
+            let matching = candidates.get(&named.name).into_iter().flatten().filter(|candidate| {
+                named.schema.as_ref().map_or_else(
+                    || candidate.schema == "pg_catalog" || self.schemas.contains(&candidate.schema),
+                    |schema| *schema == candidate.schema,
+                )
+            });
+            for candidate in matching {
+                self.judge_one(asked, kind, candidate)?;
             }
         }
         Ok(())
@@ -210,7 +275,7 @@ impl Postgres {
              JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace JOIN pg_catalog.pg_language l ON l.oid = p.prolang \
              JOIN pg_catalog.pg_type t ON t.oid = p.proargtypes[0] WHERE n.nspname = ANY($1) \
              AND p.pronargs - p.pronargdefaults <= 1 AND t.typtype IN ('c', 'p')";
-        let found = self.candidates_of(client, asked, question, &self.schemas).await?;
+        let found = self.candidates_of(client, asked, question, &[&self.schemas]).await?;
         for candidate in found.into_values().flatten() {
             let is_named = asked
                 .statement
@@ -224,27 +289,16 @@ impl Postgres {
         Ok(())
     }
 
-    async fn candidates(
-        &self,
-        client: &Client,
-        asked: &Asked,
-        question: &str,
-        named: &[Named],
-    ) -> Result<BTreeMap<String, Vec<Candidate>>, Failure> {
-        let names: Vec<String> = named.iter().map(|named| named.name.clone()).collect();
-        self.candidates_of(client, asked, question, &names).await
-    }
-
     async fn candidates_of(
         &self,
         client: &Client,
         asked: &Asked,
         question: &str,
-        names: &[String],
+        parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<BTreeMap<String, Vec<Candidate>>, Failure> {
         let unread = |error: tokio_postgres::Error| self.failure(asked, &error);
         let mut candidates: BTreeMap<String, Vec<Candidate>> = BTreeMap::new();
-        for row in client.query(question, &[&names]).await.map_err(unread)? {
+        for row in client.query(question, parameters).await.map_err(unread)? {
             let name: String = row.try_get(1).map_err(unread)?;
             candidates.entry(name.clone()).or_default().push(Candidate {
                 schema: row.try_get(0).map_err(unread)?,

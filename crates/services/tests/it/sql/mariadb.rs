@@ -10,10 +10,10 @@ use super::server::{Server, files, run, start};
 use super::{Database, Fence, PASSWORD, withstands};
 
 const SCRIPT: &str = r#"
-as=; user=$(id -un); if [ "$(id -u)" = 0 ]; then user=mysql; chown mysql "$1"; as='setpriv --reuid=mysql --regid=mysql --clear-groups'; fi
+as=; user=$(id -un); if [ "$(id -u)" = 0 ]; then user=mysql; chown mysql "$1" "$1"/*.pem; as='setpriv --reuid=mysql --regid=mysql --clear-groups'; fi
 $as mariadb-install-db --no-defaults --datadir="$1/data" --auth-root-authentication-method=normal --skip-test-db --user=$user
 $as mariadbd --no-defaults --datadir="$1/data" --port="$2" --bind-address=127.0.0.1 --socket="$1/socket" --pid-file="$1/pid" \
-  --secure-file-priv="" --local-infile=1 --innodb-flush-log-at-trx-commit=0 --event-scheduler=OFF & server=$!
+  --ssl-cert="$1/certificate.pem" --ssl-key="$1/key.pem" --secure-file-priv="" --local-infile=1 --innodb-flush-log-at-trx-commit=0 --event-scheduler=OFF & server=$!
 trap 'kill -KILL $server' TERM
 wait $server; wait $server; rm -rf "$1"
 "#;
@@ -29,6 +29,7 @@ CREATE VIEW trap AS SELECT evil() AS x;
 CREATE PROCEDURE wicked() DELETE FROM orders;
 CREATE USER reader@'127.0.0.1' IDENTIFIED BY 'PASSWORD'; CREATE USER writer@'127.0.0.1' IDENTIFIED BY 'PASSWORD';
 CREATE USER almighty@'127.0.0.1' IDENTIFIED BY 'PASSWORD'; GRANT ALL ON *.* TO almighty@'127.0.0.1';
+CREATE USER guarded@'127.0.0.1' IDENTIFIED BY 'PASSWORD' REQUIRE SSL; GRANT SELECT ON shop.* TO guarded@'127.0.0.1';
 GRANT SELECT, SHOW VIEW, EXECUTE ON shop.* TO reader@'127.0.0.1'; GRANT SELECT ON private.* TO reader@'127.0.0.1';
 GRANT ALL ON shop.* TO writer@'127.0.0.1';
 ";
@@ -123,18 +124,49 @@ async fn honest_questions_get_their_rows() {
     assert_eq!(failure.code, Code::Refused);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_user_that_is_too_mighty_is_not_used() {
-    let settings = DatabaseSettings {
+/// The server of these tests, which offers encryption.
+pub(crate) fn settings() -> DatabaseSettings {
+    DatabaseSettings {
         engine: Some(Engine::MariaDb),
         host: Some("127.0.0.1".to_owned()),
         port: Some(SERVER.port),
         name: Some("shop".to_owned()),
         tls: TransportSecurity::Off,
         ..DatabaseSettings::default()
-    };
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_listed_of_other_databases() {
+    let database = open(Fence::Whole);
+    for statement in [
+        "SHOW TABLES FROM private",
+        "SHOW FULL TABLES IN private",
+        "SHOW COLUMNS FROM private.salaries",
+        "SHOW COLUMNS FROM salaries FROM private",
+        "SHOW CREATE TABLE private.salaries",
+        "DESCRIBE private.salaries",
+        "WITH RECURSIVE a AS (SELECT x FROM trap), trap AS (SELECT 1 AS x) SELECT x FROM a",
+        "WITH a AS (SELECT x FROM trap), trap AS (SELECT 1 AS x) SELECT x FROM a",
+    ] {
+        let failure = database.query(statement).await.expect_err(statement);
+        assert!(
+            matches!(failure.code, Code::Refused | Code::InvalidArguments),
+            "{statement}: {failure:?}"
+        );
+    }
+    for statement in ["SHOW TABLES FROM shop", "SHOW TABLES", "SHOW COLUMNS FROM orders"] {
+        assert!(
+            !database.rows(statement).await.as_array().unwrap().is_empty(),
+            "{statement}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_that_is_too_mighty_is_not_used() {
     for user in ["almighty", "nobody"] {
-        let failure = Database::of(Fence::Whole, user, settings.clone())
+        let failure = Database::of(Fence::Whole, user, settings())
             .query("SELECT 1 AS x")
             .await
             .unwrap_err();

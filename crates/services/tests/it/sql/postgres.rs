@@ -12,9 +12,10 @@ use crate::rig::guard;
 /// The server's own user runs it where the tests are root's, as it refuses root.
 const SCRIPT: &str = r#"
 bin=$(ls -d /usr/lib/postgresql/*/bin | tail -1)
-as=; if [ "$(id -u)" = 0 ]; then chown postgres "$1"; as='setpriv --reuid=postgres --regid=postgres --clear-groups'; fi
+as=; if [ "$(id -u)" = 0 ]; then chown postgres "$1" "$1"/*.pem; as='setpriv --reuid=postgres --regid=postgres --clear-groups'; fi
 $as "$bin/initdb" --pgdata="$1/data" --username=master --auth-local=trust --auth-host=scram-sha-256 --encoding=UTF8 --locale=C --no-sync
-$as "$bin/postgres" -D "$1/data" -p "$2" -k "$1" -c listen_addresses=127.0.0.1 -c fsync=off -c autovacuum=off \
+$as "$bin/postgres" -D "$1/data" -p "$2" -k "$1" -c listen_addresses=127.0.0.1 \
+  -c ssl=on -c ssl_cert_file="$1/certificate.pem" -c ssl_key_file="$1/key.pem" -c fsync=off -c autovacuum=off \
   -c wal_level=logical -c max_wal_size=1GB & server=$!
 trap 'kill -QUIT $server' TERM
 wait $server; wait $server; rm -rf "$1"
@@ -48,6 +49,18 @@ CREATE ROLE almighty LOGIN SUPERUSER PASSWORD 'PASSWORD'; CREATE ROLE robber LOG
 GRANT USAGE ON SCHEMA private TO reader, writer;
 GRANT SELECT ON ALL TABLES IN SCHEMA public, private TO reader;
 GRANT ALL ON ALL TABLES IN SCHEMA public, private TO writer; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO writer; GRANT ALL ON SCHEMA public TO writer;
+CREATE TYPE pair AS (a int);
+CREATE TABLE pairs (p pair, q pair); INSERT INTO pairs VALUES (ROW(1), ROW(1));
+CREATE FUNCTION compared(pair, pair) RETURNS boolean LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$ BEGIN INSERT INTO written VALUES ('compared'); RETURN true; END $$;
+CREATE OPERATOR = (LEFTARG = pair, RIGHTARG = pair, FUNCTION = compared);
+CREATE OPERATOR < (LEFTARG = pair, RIGHTARG = pair, FUNCTION = compared);
+CREATE TYPE mood AS ENUM ('good', 'bad');
+CREATE TABLE moods (m mood, many mood[]); INSERT INTO moods VALUES ('good', '{bad}'); CREATE VIEW feelings AS SELECT m FROM moods;
+CREATE FUNCTION weighed(mood) RETURNS int LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$ BEGIN INSERT INTO written VALUES ('weighed'); RETURN 1; END $$;
+CREATE CAST (mood AS int) WITH FUNCTION weighed(mood) AS IMPLICIT;
+CREATE FUNCTION felt(text) RETURNS mood LANGUAGE plpgsql VOLATILE SECURITY DEFINER AS $$ BEGIN INSERT INTO written VALUES ('felt'); RETURN 'good'; END $$;
+CREATE CAST (text AS mood) WITH FUNCTION felt(text);
+GRANT SELECT ON pairs, moods, feelings TO reader; GRANT ALL ON pairs, moods, feelings TO writer;
 ANALYZE orders;
 "#;
 
@@ -121,7 +134,7 @@ fn open(fence: Fence) -> Database {
     Database::new(fence, Engine::Postgres, SERVER.port)
 }
 
-fn settings() -> DatabaseSettings {
+pub(crate) fn settings() -> DatabaseSettings {
     DatabaseSettings {
         engine: Some(Engine::Postgres),
         host: Some("127.0.0.1".to_owned()),
@@ -479,6 +492,54 @@ async fn threat_091_functions_are_known_by_what_they_are() {
         matches!(failure.code, Code::Refused | Code::InvalidArguments),
         "{failure:?}"
     );
+}
+
+/// What no function stands for in the text, and calls one all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_091_comparisons_and_conversions_are_looked_up() {
+    holds(&[
+        "SELECT 1 AS x FROM pairs WHERE p = q",
+        "SELECT 1 AS x FROM pairs WHERE p IN (q)",
+        "SELECT 1 AS x FROM pairs WHERE p NOT IN (SELECT q FROM pairs)",
+        "SELECT 1 AS x FROM pairs WHERE p IN (SELECT q FROM pairs)",
+        "SELECT 1 AS x FROM pairs WHERE p = ANY (ARRAY[q])",
+        "SELECT CASE p WHEN q THEN 1 ELSE 2 END AS x FROM pairs",
+        "SELECT NULLIF(p, q) IS NULL AS x FROM pairs",
+        "SELECT p IS DISTINCT FROM q AS x FROM pairs",
+        "SELECT ROW(p, 1) = ROW(q, 1) AS x FROM pairs",
+        "SELECT 1 AS x FROM pairs AS a JOIN pairs AS b USING (p)",
+        "SELECT 1 AS x FROM pairs AS a NATURAL JOIN pairs AS b",
+        "SELECT p NOT BETWEEN q AND q AS x FROM pairs",
+        "SELECT m::int AS x FROM moods",
+        "SELECT CAST(m AS int) AS x FROM moods",
+        "SELECT m + 1 AS x FROM moods",
+        "SELECT abs(m) AS x FROM moods",
+        "SELECT m + 1 AS x FROM feelings",
+        "SELECT many::int[] AS x FROM moods",
+        "SELECT customer::mood AS x FROM orders",
+        "SELECT CAST('good'::text AS public.mood) AS x",
+    ])
+    .await;
+    // What is not of such a type is compared as ever.
+    let database = open(Fence::Whole);
+    let honest = "SELECT count(*) AS n FROM orders AS a JOIN orders AS b USING (id) WHERE CASE a.id WHEN 1 THEN true ELSE a.id IN (SELECT id FROM orders) END";
+    assert_eq!(database.rows(honest).await, json!([{ "n": 2 }]));
+    // Who knows the function may list it.
+    let listed = DatabaseSettings {
+        functions: vec!["public.weighed".to_owned(), "public.felt".to_owned()],
+        ..settings()
+    };
+    let failure = Database::of(Fence::Whole, "reader", listed)
+        .query("SELECT m + 1 AS x FROM moods")
+        .await
+        .unwrap_err();
+    assert!(failure.message.contains("read-only transaction"), "{failure:?}");
+}
+
+/// The server of these tests, which offers encryption; and who asks it encrypted.
+pub(crate) fn encrypted() -> usize {
+    let text = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND usename = 'reader'";
+    ask(&SERVER, "shop", text).unwrap().trim().parse().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

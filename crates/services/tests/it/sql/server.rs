@@ -1,10 +1,28 @@
 //! Servers from Debian's packages, on free ports of this machine, until the tests end.
 
+use std::io::Write as _;
 use std::net::TcpListener;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 use std::time::{Duration, Instant};
+
+use services::Trust;
+
+use crate::tls::Authority;
+
+/// Whose certificate every server shows: of its address, and of no name.
+static AUTHORITY: LazyLock<Authority> = LazyLock::new(Authority::new);
+
+/// Who trusts the servers, and who trusts somebody else.
+pub(crate) fn trust(is_right: bool) -> Trust {
+    if is_right {
+        AUTHORITY.trust()
+    } else {
+        Authority::new().trust()
+    }
+}
 
 /// How long a server may take to answer for the first time.
 const STARTS: Duration = Duration::from_secs(120);
@@ -24,6 +42,17 @@ pub(crate) fn start(name: &str, script: &'static str, answers: impl Fn(&Server) 
         .port();
     let folder = std::env::temp_dir().join(format!("belljar-test-{name}-{}-{port}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
+    let (certificate, key) = AUTHORITY.pem("127.0.0.1");
+    for (name, text) in [("certificate.pem", certificate), ("key.pem", key)] {
+        let mut private = std::fs::OpenOptions::new();
+        let mut file = private
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(folder.join(name))
+            .unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
     let server = Server { port, folder };
     let (folder, (sender, started)) = (server.folder.clone(), mpsc::channel());
     // The kernel ends the script when the thread that started it does, which is when the tests end.

@@ -33,6 +33,7 @@ async fn account() -> (u16, Asked) {
             log.lock().unwrap().push((head.method.to_string(), target.clone(), body.clone()));
             let handle = "01b2c3d4-0000-0001-0000-000000000001";
             let late = json!({ "code": "333334", "message": "Asynchronous execution in progress.", "statementHandle": handle });
+            let endless = json!({ "code": "333334", "message": "Asynchronous execution in progress.", "statementHandle": "01b2c3d4-0000-0001-0000-000000000002" });
             let kinds = json!([
                 { "name": "ID", "type": "fixed", "scale": 0 }, { "name": "AT", "type": "timestamp_ntz" }, { "name": "DAY", "type": "date" },
                 { "name": "DOC", "type": "variant" }, { "name": "OK", "type": "boolean" }, { "name": "RAW", "type": "binary" },
@@ -47,7 +48,10 @@ async fn account() -> (u16, Asked) {
                     422,
                     json!({ "code": "002003", "message": "SQL compilation error:\nObject 'NOTHERE' does not exist or not authorized.", "sqlState": "42S02", "statementHandle": handle }),
                 ),
-                ("POST", _) => (202, late),
+                // Whoever is told to stop has stopped.
+                ("POST", target) if target.ends_with("/cancel") => (200, json!({ "code": "000604", "message": "successfully canceled", "statementHandle": handle })),
+                ("POST", _) => (202, if body["statement"].as_str().is_some_and(|text| text.contains("ENDLESS")) { endless } else { late }),
+                ("GET", target) if target.ends_with("0002") => (202, endless),
                 (_, target) if target.ends_with("?partition=1") => (200, json!({ "data": [["2", null, null, null, "false", null]] })),
                 _ => (200, first),
             };
@@ -61,7 +65,11 @@ async fn account() -> (u16, Asked) {
 }
 
 fn open(port: u16) -> Database {
-    let catalogue = catalogue("20s");
+    patient(port, "20s")
+}
+
+fn patient(port: u16, timeout: &str) -> Database {
+    let catalogue = catalogue(timeout);
     let key: Reference = "store:key".parse().unwrap();
     let secrets = BTreeMap::from([(key, Secret::new(include_str!("../keys/rsa.pem")))]);
     let settings = ServiceSettings {
@@ -114,6 +122,24 @@ async fn a_statement_is_waited_for_and_its_partitions_fetched() {
     let targets: Vec<&str> = asked[1..].iter().map(|(_, target, _)| target.as_str()).collect();
     let handle = "/api/v2/statements/01b2c3d4-0000-0001-0000-000000000001";
     assert_eq!(targets, [handle, &format!("{handle}?partition=1")]);
+}
+
+#[tokio::test]
+async fn threat_094_a_statement_that_is_late_is_cancelled() {
+    let (port, asked) = account().await;
+    let failure = patient(port, "1s").query("SELECT * FROM ENDLESS").await.unwrap_err();
+    assert_eq!(failure.code, Code::Timeout, "{failure:?}");
+    let cancel = "/api/v2/statements/01b2c3d4-0000-0001-0000-000000000002/cancel";
+    let is_cancelled = || {
+        asked
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|(verb, target, _)| verb == "POST" && target == cancel)
+    };
+    while !is_cancelled() {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
