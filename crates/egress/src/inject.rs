@@ -4,6 +4,7 @@
 //! puts where a secret belongs is replaced, every instance of it.
 
 pub(crate) mod aws;
+pub(crate) mod chunked;
 pub(crate) mod git;
 pub(crate) mod placeholder;
 pub(crate) mod query;

@@ -4,16 +4,24 @@
 //! Signed are `host`, `content-type` and every `x-amz-` header, so that what a proxy may change on the way does not count.
 
 mod canonical;
+mod chunks;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use jiff::tz::TimeZone;
 use ring::{digest, hmac};
 use secret::Secret;
 
+pub use chunks::Chunks;
+
 /// The algorithm's name, first in every signature.
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 /// The payload hash of a body that nobody hashed; S3 takes it over TLS.
 pub const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
+
+/// The payload hash of a body whose chunks are signed one by one ([`Chunks`]).
+pub const STREAMING: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD";
+/// The same, where trailers follow the chunks and are signed too.
+pub const STREAMING_TRAILER: &str = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER";
 
 /// The header with the payload's hash, which S3 wants to see.
 pub const CONTENT_HASH: HeaderName = HeaderName::from_static("x-amz-content-sha256");
@@ -86,6 +94,16 @@ pub fn sign(
     scope: Scope<'_>,
     time: i64,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, SignError> {
+    sign_first(request, keys, scope, time).map(|(set, _)| set)
+}
+
+/// The same for a request whose body comes in chunks that are signed one by one; with what signs them.
+pub fn sign_first(
+    request: &Request<'_>,
+    keys: &Keys<'_>,
+    scope: Scope<'_>,
+    time: i64,
+) -> Result<(Vec<(HeaderName, HeaderValue)>, Chunks), SignError> {
     let at = jiff::Timestamp::from_second(time).map_err(|_| SignError::NoDate(time))?;
     let at = at.to_zoned(TimeZone::UTC).strftime("%Y%m%dT%H%M%SZ").to_string();
     let day = at.split('T').next().unwrap_or_default();
@@ -114,7 +132,8 @@ pub fn sign(
 
     let range = format!("{day}/{}/{}/aws4_request", scope.region, scope.service);
     let text = format!("{ALGORITHM}\n{at}\n{range}\n{}", payload_hash(canonical.as_bytes()));
-    let signature = hex::encode(mac(key(keys.secret_key, day, scope).as_ref(), text.as_bytes()));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key(keys.secret_key, day, scope).as_ref());
+    let signature = hex::encode(hmac::sign(&key, text.as_bytes()));
     let mut authorization = value(
         &format!(
             "{ALGORITHM} Credential={}/{range}, SignedHeaders={signed}, Signature={signature}",
@@ -124,7 +143,7 @@ pub fn sign(
     )?;
     authorization.set_sensitive(true);
     set.push((header::AUTHORIZATION, authorization));
-    Ok(set)
+    Ok((set, Chunks::new(key, &at, &range, signature)))
 }
 
 /// The key of one day, region and service.

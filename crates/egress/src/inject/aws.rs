@@ -5,7 +5,9 @@ use std::time::SystemTime;
 use http::{HeaderName, header};
 use secret::{Reference, Secret, Source};
 use serde::Deserialize;
-use signing::{CONTENT_HASH, DATE, Keys, Request, SECURITY_TOKEN, Scope, UNSIGNED};
+use signing::{
+    CONTENT_HASH, Chunks, DATE, Keys, Request, SECURITY_TOKEN, STREAMING, STREAMING_TRAILER, Scope, UNSIGNED,
+};
 
 use super::{Head, query, resolve};
 use crate::{Code, Denied};
@@ -40,6 +42,11 @@ pub(crate) struct Target {
 pub(crate) enum Payload {
     /// The client's word, which the service checks.
     Said(String),
+    /// Its chunks are signed one by one, and behind them what stands in trailers.
+    Chunked {
+        /// Whether there are trailers.
+        trailing: bool,
+    },
     /// Its hash, which is to be taken.
     Unhashed,
 }
@@ -92,10 +99,12 @@ impl Aws {
             Some(said) if said == UNSIGNED || said == "STREAMING-UNSIGNED-PAYLOAD-TRAILER" || is_hash(said) => {
                 Payload::Said(said.to_owned())
             }
+            Some(STREAMING) => Payload::Chunked { trailing: false },
+            Some(STREAMING_TRAILER) => Payload::Chunked { trailing: true },
             Some(_) => {
                 return denied(
-                    "the chunks of the request's body are signed one by one with the client's keys",
-                    "send the body unsigned or hashed as a whole (for the AWS CLI: s3.payload_signing_enabled = false)",
+                    "the request's body is signed in a way that is not known",
+                    "send the body unsigned, hashed as a whole, or signed in chunks with Signature Version 4",
                 );
             }
             None if target.service == "s3" => Payload::Said(UNSIGNED.to_owned()),
@@ -107,7 +116,7 @@ impl Aws {
         Ok((target, payload))
     }
 
-    /// Signs a request that is complete. Gives what must be scrubbed from the answer.
+    /// Signs a request that is complete. Gives what must be scrubbed from the answer, and what signs the body's chunks.
     pub(crate) fn sign(
         &self,
         head: &mut Head,
@@ -116,7 +125,7 @@ impl Aws {
         payload: &str,
         source: &dyn Source,
         rule: &str,
-    ) -> Result<Vec<Secret>, Denied> {
+    ) -> Result<(Vec<Secret>, Chunks), Denied> {
         let access_key = resolve(source, &self.access_key, rule)?;
         let secret_key = resolve(source, &self.secret_key, rule)?;
         let session_token = match &self.session_token {
@@ -126,7 +135,7 @@ impl Aws {
         let time = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-        let set = signing::sign(
+        let (set, chunks) = signing::sign_first(
             &Request {
                 method: &head.method,
                 host,
@@ -157,10 +166,8 @@ impl Aws {
         for (name, value) in set {
             head.headers.insert(name, value);
         }
-        Ok([Some(access_key), Some(secret_key), session_token]
-            .into_iter()
-            .flatten()
-            .collect())
+        let used = [Some(access_key), Some(secret_key), session_token];
+        Ok((used.into_iter().flatten().collect(), chunks))
     }
 
     /// What the client signed for, in a header or the query.
@@ -285,11 +292,7 @@ mod tests {
             let mut denied = head(None, &[("authorization", &signed_for(scope))]);
             assert!(aws().prepare(&mut denied, false, "r").is_err(), "{scope}");
         }
-        for payload in [
-            "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
-            "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
-            "anything",
-        ] {
+        for payload in ["STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD", "anything"] {
             let mut denied = head(None, &[("x-amz-content-sha256", payload)]);
             assert!(aws().prepare(&mut denied, false, "r").is_err(), "{payload}");
         }

@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use protocol::PLACEHOLDER;
 
 use crate::inject::Substitute;
+use crate::inject::chunked::Resign;
 use crate::inject::placeholder::Scan;
 use crate::{Code, Denied};
 
@@ -81,6 +82,25 @@ pub(super) fn other_method(rule: &str) -> Denied {
     .by(rule)
 }
 
+/// A rule would change chunks that say how long they are.
+pub(super) fn filled_chunks(rule: &str) -> Denied {
+    Denied::new(
+        Code::Signature,
+        "the request's body is signed chunk by chunk, and the rule puts a credential into bodies",
+        "send the body unsigned or hashed as a whole",
+    )
+    .by(rule)
+}
+
+fn bad_chunks(words: &str, rule: &str) -> Denied {
+    Denied::new(
+        Code::Malformed,
+        format!("the request's body, signed chunk by chunk, cannot be signed anew: {words}"),
+        "send it again as Signature Version 4 writes chunks, or unsigned",
+    )
+    .by(rule)
+}
+
 /// A body on its way.
 pub(super) struct Upload {
     source: Source,
@@ -89,6 +109,7 @@ pub(super) struct Upload {
     limit: u64,
     watches: Vec<Watch>,
     substitute: Option<Substitute>,
+    resign: Option<Resign>,
 }
 
 enum Source {
@@ -106,6 +127,7 @@ impl Upload {
             limit,
             watches,
             substitute: None,
+            resign: None,
         }
     }
 
@@ -117,6 +139,11 @@ impl Upload {
     /// Replaces the placeholder on the way, rather than looking for it.
     pub(super) fn fill(&mut self, substitute: Substitute) {
         self.substitute = Some(substitute);
+    }
+
+    /// Signs its chunks anew on the way. Its length stays.
+    pub(super) fn sign(&mut self, resign: Resign) {
+        self.resign = Some(resign);
     }
 
     /// Whether its length stays what the client announced.
@@ -179,6 +206,10 @@ impl Body for Upload {
         let this = self.get_mut();
         loop {
             let Some(data) = ready!(this.poll_source(context)).transpose()? else {
+                if this.resign.take().is_some_and(|resign| !resign.is_over()) {
+                    let denied = bad_chunks("it ends in the middle", &this.rule);
+                    return this.refuse(denied);
+                }
                 let rest = this.substitute.take().map(|mut substitute| substitute.finish());
                 return Poll::Ready(rest.filter(|rest| !rest.is_empty()).map(|rest| Ok(Frame::data(rest))));
             };
@@ -205,6 +236,14 @@ impl Body for Upload {
                 Some(substitute) => substitute.push(&data),
                 None => data,
             };
+            let data = match this.resign.as_mut().map(|resign| resign.push(&data)) {
+                None => data,
+                Some(Ok(signed)) => signed,
+                Some(Err(words)) => {
+                    let denied = bad_chunks(words, &this.rule);
+                    return this.refuse(denied);
+                }
+            };
             if !data.is_empty() {
                 return Poll::Ready(Some(Ok(Frame::data(data))));
             }
@@ -214,7 +253,8 @@ impl Body for Upload {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             Source::Whole(whole) => whole.as_ref().is_none_or(Bytes::is_empty),
-            Source::Client(incoming) => incoming.is_end_stream(),
+            // What is signed anew is over when its last chunk was there.
+            Source::Client(incoming) => incoming.is_end_stream() && self.resign.is_none(),
         }
     }
 

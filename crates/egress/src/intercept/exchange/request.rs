@@ -5,9 +5,11 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version, header, request};
 use hyper::body::Incoming;
 use scrub::Scrub;
+use signing::{STREAMING, STREAMING_TRAILER};
 
 use super::{Exchange, Outgoing, unbound};
 use crate::inject::aws::Payload;
+use crate::inject::chunked::Resign;
 use crate::inject::{self, Escape, Head, Injected, placeholder};
 use crate::intercept::tokens::{self, TokenAnswers};
 use crate::intercept::upload::{self, Upload, Watch};
@@ -99,13 +101,25 @@ impl Exchange {
             }
         }
         if let Some((aws, (target, payload))) = signed {
+            let mut chunked = None;
             let payload = match payload {
                 Payload::Said(said) => said,
+                Payload::Chunked { trailing } => {
+                    if rule.fills_body() {
+                        return Err(upload::filled_chunks(name));
+                    }
+                    chunked = Some(trailing);
+                    let word = if trailing { STREAMING_TRAILER } else { STREAMING };
+                    word.to_owned()
+                }
                 Payload::Unhashed => signing::payload_hash(&upload.gather(WHOLE).await?),
             };
             let host = authority(decided);
-            let used = aws.sign(&mut head, &host, &target, &payload, secrets, name)?;
+            let (used, chunks) = aws.sign(&mut head, &host, &target, &payload, secrets, name)?;
             injected.secrets.extend(used);
+            if let Some(trailing) = chunked {
+                upload.sign(Resign::new(chunks, trailing));
+            }
         }
         let puts_in = !injected.secrets.is_empty();
         // What an earlier request left with the upstream may come back in the answer to this one. What cannot be resolved

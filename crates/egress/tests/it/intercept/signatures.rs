@@ -32,7 +32,7 @@ fn verifying(seen: &Seen) -> Answer {
         .map_or((seen.target.as_str(), None), |(path, query)| (path, Some(query)));
     let secret_key = Secret::new(KEY);
     let headers: HeaderMap = seen.headers.clone();
-    let set = signing::sign(
+    let (set, mut chunks) = signing::sign_first(
         &signing::Request {
             method: &seen.method.parse().unwrap(),
             host: HOST,
@@ -54,10 +54,66 @@ fn verifying(seen: &Seen) -> Answer {
     )
     .unwrap();
     let expected = set.iter().find(|(name, _)| name == "authorization").unwrap();
+    if payload.starts_with("STREAMING-AWS4-HMAC") {
+        let trailing = payload == signing::STREAMING_TRAILER;
+        if let Err(why) = chunks_are_signed(&seen.body, &mut chunks, trailing) {
+            return refused(why);
+        }
+    }
     if expected.1 == authorization.as_str() {
         text("signed")
     } else {
         refused("SignatureDoesNotMatch")
+    }
+}
+
+/// Reads frames as S3 does: each chunk's signature is over the one before and its bytes, that of the trailers over theirs.
+fn chunks_are_signed(mut body: &[u8], chunks: &mut signing::Chunks, trailing: bool) -> Result<(), &'static str> {
+    let line = |body: &mut &[u8]| {
+        let end = body
+            .windows(2)
+            .position(|end| end == b"\r\n")
+            .ok_or("a line has no end")?;
+        let line = String::from_utf8_lossy(&body[..end]).into_owned();
+        *body = &body[end + 2..];
+        Ok::<_, &'static str>(line)
+    };
+    loop {
+        let frame = line(&mut body)?;
+        let (size, signature) = frame
+            .split_once(";chunk-signature=")
+            .ok_or("a frame has no signature")?;
+        let size = usize::from_str_radix(size, 16).map_err(|_| "a frame has no size")?;
+        let chunk = body.get(..size).ok_or("a chunk is cut")?;
+        if chunks.chunk(chunk) != signature {
+            return Err("SignatureDoesNotMatch: a chunk");
+        }
+        body = &body[size..];
+        if size == 0 {
+            break;
+        }
+        if !line(&mut body)?.is_empty() {
+            return Err("a chunk does not end where it says");
+        }
+    }
+    if trailing {
+        let mut trailers = String::new();
+        loop {
+            let trailer = line(&mut body)?;
+            if let Some(signature) = trailer.strip_prefix("x-amz-trailer-signature:") {
+                if chunks.trailers(trailers.as_bytes()) != signature {
+                    return Err("SignatureDoesNotMatch: the trailers");
+                }
+                break;
+            }
+            trailers.push_str(&trailer);
+            trailers.push('\n');
+        }
+    }
+    if body == b"\r\n" {
+        Ok(())
+    } else {
+        Err("something follows the last chunk")
     }
 }
 
@@ -110,7 +166,7 @@ async fn threat_048_a_request_is_signed_anew_and_in_full() {
 }
 
 #[tokio::test]
-async fn threat_048_other_scopes_and_bodies_signed_in_chunks_are_refused() {
+async fn threat_048_other_scopes_are_refused() {
     let (house, upstream) = house().await;
     for scope in ["us-east-1/s3", "eu-central-1/sts", "eu-central-1/iam"] {
         let signed = client_signed(scope);
@@ -122,20 +178,6 @@ async fn threat_048_other_scopes_and_bodies_signed_in_chunks_are_refused() {
             (StatusCode::FORBIDDEN, "signature"),
             "{scope}"
         );
-    }
-    let s3 = client_signed("eu-central-1/s3");
-    for payload in [
-        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD",
-        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER",
-    ] {
-        let signed = [("authorization", s3.as_str()), ("x-amz-content-sha256", payload)];
-        let reply = house
-            .ask(
-                HOST,
-                request("PUT", HOST, "/key", &signed, "4;chunk-signature=0\r\nbody\r\n"),
-            )
-            .await;
-        assert_eq!(reply.code(), "signature", "{payload}");
     }
     assert!(upstream.seen().is_empty());
 }
@@ -161,4 +203,71 @@ async fn threat_049_signatures_in_the_query_need_leave() {
     let reply = house.ask(HOST, request("GET", HOST, &query(300), &[], "")).await;
     assert_eq!(reply.body, "signed");
     assert_eq!(upstream.only().target, "/key");
+}
+
+/// A body as SDKs write it, signed with keys that do not exist.
+fn chunked(chunks: &[&str], trailer: Option<&str>) -> String {
+    let none = "0".repeat(64);
+    let mut body = String::new();
+    for chunk in chunks {
+        body.push_str(&format!("{:x};chunk-signature={none}\r\n{chunk}\r\n", chunk.len()));
+    }
+    body.push_str(&format!("0;chunk-signature={none}\r\n"));
+    if let Some(trailer) = trailer {
+        body.push_str(&format!("{trailer}\r\nx-amz-trailer-signature:{none}\r\n"));
+    }
+    body + "\r\n"
+}
+
+#[tokio::test]
+async fn threat_048_bodies_signed_in_chunks_are_signed_anew_chunk_by_chunk() {
+    let (house, upstream) = house().await;
+    let s3 = client_signed("eu-central-1/s3");
+    let (long, longer) = ("a".repeat(64 << 10), "b".repeat(100_000));
+    let checksum = "x-amz-checksum-crc32c:sOO8/Q==";
+    for (payload, chunks, trailer) in [
+        (signing::STREAMING, vec![long.as_str(), longer.as_str(), "end"], None),
+        (signing::STREAMING, vec![], None),
+        (signing::STREAMING_TRAILER, vec![long.as_str(), "end"], Some(checksum)),
+    ] {
+        let length = chunks.iter().map(|chunk| chunk.len()).sum::<usize>().to_string();
+        let signed = [
+            ("authorization", s3.as_str()),
+            ("content-encoding", "aws-chunked"),
+            ("x-amz-content-sha256", payload),
+            ("x-amz-decoded-content-length", length.as_str()),
+        ];
+        let body = chunked(&chunks, trailer);
+        let reply = house.ask(HOST, request("PUT", HOST, "/key", &signed, &body)).await;
+        assert_eq!(
+            (reply.status, reply.body.as_str()),
+            (StatusCode::OK, "signed"),
+            "{payload}"
+        );
+        let seen = upstream.seen().pop().unwrap();
+        assert_eq!(seen.body.len(), body.len(), "the length stays");
+    }
+}
+
+#[tokio::test]
+async fn threat_048_a_body_that_is_not_in_signed_chunks_is_refused() {
+    let (house, _upstream) = house().await;
+    let s3 = client_signed("eu-central-1/s3");
+    let whole = chunked(&["body"], None);
+    for body in [
+        "body".to_owned(),
+        "4;chunk-signature=0\r\nbody\r\n".to_owned(),
+        whole.replace("4;", "3;"),
+        whole.replace("4;", "fffffff;"),
+        whole.replace("4;", "-4;"),
+        format!("{whole}more"),
+        whole[..whole.len() - 3].to_owned(),
+    ] {
+        let signed = [
+            ("authorization", s3.as_str()),
+            ("x-amz-content-sha256", signing::STREAMING),
+        ];
+        let reply = house.ask(HOST, request("PUT", HOST, "/key", &signed, &body)).await;
+        assert_eq!(reply.code(), "malformed", "{body}");
+    }
 }
