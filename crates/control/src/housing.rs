@@ -342,6 +342,7 @@ impl Control {
         let outfit = Outfit {
             environment: self.0.config.environment.clone(),
             authorities: self.authorities(),
+            known_hosts: self.known_hosts(),
         };
         linked
             .claim(live.session, &token.secret, outfit)

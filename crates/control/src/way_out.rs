@@ -145,6 +145,11 @@ impl Control {
         })
     }
 
+    /// The keys of SSH hosts that a sandbox is to trust.
+    pub(crate) fn known_hosts(&self) -> String {
+        self.0.broker.as_ref().map(Broker::known_hosts).unwrap_or_default()
+    }
+
     /// The broker asks from memory.
     async fn know_rights(&self, live: &Live) -> Result<(), Refusal> {
         match self.layers(live).await {

@@ -16,10 +16,12 @@ use tokio::sync::mpsc;
 use crate::authority::{Authorities, AuthorityError};
 use crate::intercept::{Intercept, Parts};
 use crate::session::{Place, Session};
+use crate::ssh::{HostKeyError, Ssh};
 use crate::{Denied, Limits, Outcome, Record, Rules};
 
 mod carry;
 mod judge;
+mod no_ssh;
 mod sessions;
 mod upstream;
 
@@ -54,6 +56,9 @@ pub enum BrokerError {
     /// The certificate authority cannot be opened or made.
     #[error("ready the certificate authority")]
     Authority(#[from] AuthorityError),
+    /// The host key that sandboxes are shown cannot be opened or made.
+    #[error("ready the host key of SSH")]
+    HostKey(#[from] HostKeyError),
     /// TLS cannot be set up.
     #[error("set up TLS for upstreams")]
     Tls(#[from] rustls::Error),
@@ -75,6 +80,9 @@ struct Inner {
     secrets: Arc<dyn Source>,
     audit: mpsc::Sender<Record>,
     authorities: Authorities,
+    /// Where a rule speaks it.
+    ssh: Option<Ssh>,
+    tasks: Tasks,
     sessions: Mutex<Sessions>,
 }
 
@@ -94,14 +102,18 @@ impl Broker {
     /// # Errors
     /// When the authority cannot be opened or made, or TLS cannot be set up.
     pub fn new(folder: &Path, surroundings: Surroundings) -> Result<Self, BrokerError> {
+        let authorities = Authorities::open(folder, Timestamp::now())?;
+        let speaks_ssh = surroundings.rules.iter().any(|rule| rule.ssh.is_some());
         let inner = Arc::new(Inner {
+            ssh: speaks_ssh.then(|| Ssh::open(folder)).transpose()?,
+            tasks: surroundings.tasks.clone(),
             rules: surroundings.rules,
             limits: surroundings.limits,
             decide: surroundings.decide,
             dialer: surroundings.dialer,
             secrets: surroundings.secrets,
             audit: surroundings.audit,
-            authorities: Authorities::open(folder, Timestamp::now())?,
+            authorities,
             sessions: Mutex::new(Sessions::new(surroundings.limits)),
         });
         let (matching, dial, server, audit) = (inner.clone(), inner.clone(), inner.clone(), inner.clone());
@@ -123,6 +135,13 @@ impl Broker {
     /// When a successor of the authority is due and cannot be made or kept.
     pub fn authorities(&self) -> Result<String, AuthorityError> {
         self.inner.authorities.trusted(Timestamp::now())
+    }
+
+    /// The host key that a sandbox is told to trust when it is claimed, as a line for `known_hosts`; empty where no rule speaks
+    /// SSH.
+    #[must_use]
+    pub fn known_hosts(&self) -> String {
+        self.inner.ssh.as_ref().map(Ssh::known_hosts).unwrap_or_default()
     }
 
     /// Whether a session may know that a name exists. Nothing is resolved, and nothing leaves.

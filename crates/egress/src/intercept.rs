@@ -149,7 +149,7 @@ impl Intercept {
                 self.carry_http1(Arc::new(decided), client).await;
                 Ok(())
             }
-            Scheme::Tcp => Err(Denied::new(
+            Scheme::Ssh | Scheme::Tcp => Err(Denied::new(
                 Code::Broken,
                 format!("a connection to {} was to be read that is no HTTP", decided.host),
                 "report this: it is a fault of Belljar",

@@ -7,7 +7,8 @@
 //!
 //! The first bytes then say what is spoken. TLS must name, in the clear, the host that was asked for; where no rule has
 //! business inside, the bytes pass as they are. Plain HTTP, and TLS to hosts whose rules inject or restrict, is taken
-//! apart request by request. Anything else passes where a rule says `tcp`.
+//! apart request by request. SSH is spoken with both ends where a rule says `ssh`, and its commands are carried one by one.
+//! Anything else passes where a rule says `tcp`.
 //!
 //! Whatever is refused is refused with a code, the rule, the reason and the remedy ([`Denied`]), and told to the audit.
 
@@ -24,6 +25,7 @@ mod record;
 mod roots;
 mod rules;
 mod session;
+mod ssh;
 
 pub use authority::{Authorities, AuthorityError};
 pub use broker::{Admitted, Broker, BrokerError, Decide, Surroundings};
@@ -37,3 +39,4 @@ pub use proxy::{ProxySettings, ProxyUrl};
 pub use record::{Outcome, Record, Request};
 pub use roots::machine_roots;
 pub use rules::{Mistake, Rule, Rules, Scheme};
+pub use ssh::{CommandPattern, CommandPatternError, HostKey, HostKeyError, SshRule};

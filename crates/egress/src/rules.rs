@@ -11,6 +11,7 @@ use serde::Deserialize;
 use crate::inject::{Aws, Git, Injection};
 use crate::intercept::{PathPattern, TokenAnswers};
 use crate::proxy::ProxySettings;
+use crate::ssh::SshRule;
 
 mod lint;
 
@@ -24,7 +25,9 @@ pub enum Scheme {
     Https,
     /// HTTP in the clear.
     Http,
-    /// Anything at all. Nothing is read, so nothing but host and port is checked.
+    /// SSH, of which single commands pass.
+    Ssh,
+    /// Anything at all but SSH. Nothing is read, so nothing but host and port is checked.
     Tcp,
 }
 
@@ -35,6 +38,7 @@ impl Scheme {
         match self {
             Self::Https => "https",
             Self::Http => "http",
+            Self::Ssh => "ssh",
             Self::Tcp => "tcp",
         }
     }
@@ -63,6 +67,8 @@ pub struct Rule {
     pub git: Option<Git>,
     /// Where its hosts want signatures of AWS: with which keys, for what.
     pub aws: Option<Aws>,
+    /// Where its hosts speak SSH: who logs in, which keys the hosts may show, and what may run.
+    pub ssh: Option<SshRule>,
     /// What happens where its hosts hand out tokens; where left out, tokens are replaced if the rule puts secrets in.
     pub tokens: Option<TokenAnswers>,
     /// Where its hosts hand out tokens, beside the paths that are known to.
@@ -90,6 +96,7 @@ impl Rule {
             || self.body_limit.is_some()
             || self.token_paths.is_some()
             || !matches!(self.tokens, None | Some(TokenAnswers::Pass))
+            || self.ssh.is_some()
     }
 
     /// Whether it puts secrets into requests.
@@ -101,7 +108,8 @@ impl Rule {
     /// Every reference to a secret in it.
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
         let proxy = self.proxy.iter().filter_map(|proxy| proxy.password.as_ref());
-        self.bound().chain(proxy)
+        let ssh = self.ssh.iter().map(|ssh| &ssh.secret);
+        self.bound().chain(proxy).chain(ssh)
     }
 
     /// The references to what it puts into requests or signs them with.

@@ -25,6 +25,10 @@ pub enum ToRuntime {
         /// installation's own. A claim that is repeated replaces them.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         authorities: String,
+        /// Lines for `known_hosts`: the keys of SSH hosts that the user's programs are to trust beside those of the image. A
+        /// claim that is repeated replaces them.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        known_hosts: String,
     },
     /// A newer token; the one before is good for half a minute more.
     Token {

@@ -22,9 +22,13 @@ use crate::work::Work;
 /// Transfers at once; further ones are refused.
 const TRANSFERS: usize = 16;
 
-/// Has the user's programs trust these authorities; what their environment says of it.
-async fn trusting(authorities: String) -> BTreeMap<String, String> {
-    match tokio::task::spawn_blocking(move || trust::establish(&authorities)).await {
+/// Has the user's programs trust these authorities and keys of hosts; what their environment says of it.
+async fn trusting(authorities: String, known_hosts: String) -> BTreeMap<String, String> {
+    let trusting = move || {
+        trust::establish_hosts(&known_hosts);
+        trust::establish(&authorities)
+    };
+    match tokio::task::spawn_blocking(trusting).await {
         Ok(Ok(environment)) => environment,
         Ok(Err(error)) => {
             warn!(
@@ -115,6 +119,7 @@ impl Orders {
                 token,
                 environment,
                 authorities,
+                known_hosts,
             } => {
                 if self.session.is_some_and(|mine| mine != session) {
                     let failure = Some("this sandbox belongs to another session".to_owned());
@@ -122,7 +127,7 @@ impl Orders {
                 }
                 self.session = Some(session);
                 self.client.set_token(token);
-                let mut whole = trusting(authorities).await;
+                let mut whole = trusting(authorities, known_hosts).await;
                 whole.extend(environment);
                 self.hands.set_environment(whole).await;
                 self.hands.ready().await;

@@ -30,6 +30,9 @@ const SYSTEM: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
+/// Where OpenSSH looks for the keys of hosts, whoever the user is.
+const KNOWN_HOSTS: &str = "/etc/ssh/ssh_known_hosts";
+
 /// Where Java's authorities are.
 const JAVA: [&str; 2] = ["/etc/ssl/certs/java/cacerts", "/etc/pki/java/cacerts"];
 
@@ -118,6 +121,28 @@ pub(crate) fn establish(authorities: &str) -> Result<BTreeMap<String, String>, T
     let mut environment = named(&BUNDLE, &bundle);
     environment.extend(named(&MORE, &more));
     Ok(environment)
+}
+
+/// Has the user's programs trust these keys of SSH hosts from now on. Blocks.
+pub(crate) fn establish_hosts(known_hosts: &str) {
+    let path = Path::new(KNOWN_HOSTS);
+    let before = match text_of(path) {
+        Ok(before) => before,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !known_hosts.is_empty() => {
+            // A client may be installed later. Where the folder cannot be made, writing says so.
+            let _ = fs::create_dir_all("/etc/ssh");
+            String::new()
+        }
+        Err(_) => return,
+    };
+    if known_hosts.is_empty() && !before.contains(BEGIN) {
+        return;
+    }
+    said(replace_if_other(
+        path,
+        before.as_bytes(),
+        with_ours(&before, known_hosts).as_bytes(),
+    ));
 }
 
 /// The programs that know of the environment alone do trust: the rest goes without.

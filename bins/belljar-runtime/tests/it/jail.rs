@@ -133,6 +133,7 @@ impl Jail {
         let outfit = Outfit {
             environment: BTreeMap::from([("API_KEY".to_owned(), PLACEHOLDER.to_owned())]),
             authorities: String::new(),
+            known_hosts: String::new(),
         };
         let token = Secret::new(TOKEN);
         let claim = self.linked.claim(self.session, &token, outfit);

@@ -1,6 +1,7 @@
 //! A connection, from its first byte to its last.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,12 +10,13 @@ use tokio::time::{Instant, timeout};
 
 use super::Admitted;
 use super::judge::{speaking, unspoken};
+use super::no_ssh::NoSsh;
 use crate::intercept::{Decided, Stream};
 use crate::opening::{self, Spoken};
 use crate::prefixed::Prefixed;
 use crate::rules::Match;
 use crate::session::{Meter, Metered};
-use crate::{Code, Denied, Outcome, Record, Rule, Scheme};
+use crate::{Code, Denied, Outcome, Record, Rule, Scheme, ssh};
 
 /// Bytes that are under way in each direction of a connection that passes.
 const UNDER_WAY: usize = 64 << 10;
@@ -78,7 +80,17 @@ impl Admitted {
         let matches = inner.judge(self.id, &self.session, &self.destination, Some(self.port))?;
         if let Some(found) = unread(&matches) {
             seen.rule = Some(found.rule.name.clone());
-            return self.pass(client, Bytes::new(), &found.rule).await;
+            return self
+                .pass(NoSsh::new(client, &found.rule.name), Bytes::new(), &found.rule)
+                .await;
+        }
+        if let Some((first, ssh)) = matches.first().zip(inner.ssh.as_ref())
+            && first.rule.ssh.is_some()
+        {
+            seen.protocol = "ssh";
+            seen.rule = Some(first.rule.name.clone());
+            seen.read = true;
+            return ssh.carry(self.ssh(&first.rule), client).await;
         }
         let opening = opening::read(&mut client, inner.limits.opening).await;
         let Ok(opening) = opening else {
@@ -113,6 +125,21 @@ impl Admitted {
                 let stream = Prefixed::new(opening.bytes, client);
                 self.broker.intercept.carry(self.decided(scheme), stream).await
             }
+        }
+    }
+
+    fn ssh(&self, rule: &Arc<Rule>) -> ssh::Connection {
+        let (dialling, telling) = (Arc::clone(&self.broker.inner), Arc::clone(&self.broker.inner));
+        let (decided, dialled) = (self.decided(Scheme::Ssh), Arc::clone(rule));
+        ssh::Connection {
+            rule: Arc::clone(rule),
+            session: self.id,
+            host: self.destination.clone(),
+            port: self.port,
+            secrets: Arc::clone(&self.broker.inner.secrets),
+            dial: Arc::new(move || Arc::clone(&dialling).dial_for(&decided, &dialled)),
+            audit: Arc::new(move |record| telling.tell(record)),
+            tasks: self.broker.inner.tasks.clone(),
         }
     }
 
@@ -164,7 +191,7 @@ impl Admitted {
     }
 
     /// Passes bytes both ways as they are.
-    async fn pass(&self, mut client: Metered<impl Stream>, opening: Bytes, rule: &Rule) -> Result<(), Denied> {
+    async fn pass(&self, mut client: impl Stream, opening: Bytes, rule: &Rule) -> Result<(), Denied> {
         let inner = &self.broker.inner;
         let mut upstream = inner.dial(&self.destination, self.port, rule).await?;
         let copied = async {

@@ -38,7 +38,7 @@ fn alone(rule: &Rule) -> Vec<Mistake> {
         say("it names no host: an empty list lets nothing out; write hosts, or remove the rule".to_owned());
     }
     if rule.schemes.is_empty() {
-        say("it names no scheme: write https, http or tcp, or leave `schemes` out for https".to_owned());
+        say("it names no scheme: write https, http, ssh or tcp, or leave `schemes` out for https".to_owned());
     }
     let reads = rule.intercepts();
     if rule.schemes.contains(&Scheme::Tcp) && reads {
@@ -52,8 +52,50 @@ fn alone(rule: &Rule) -> Vec<Mistake> {
             ));
         }
     }
+    mistakes.extend(ssh(rule).into_iter().map(|words| mistake(rule, words)));
     mistakes.extend(fillings(rule).into_iter().map(|words| mistake(rule, words)));
     mistakes
+}
+
+/// Mistakes in what a rule says of SSH.
+fn ssh(rule: &Rule) -> Vec<String> {
+    let mut words = Vec::new();
+    let Some(ssh) = &rule.ssh else {
+        if rule.schemes.contains(&Scheme::Ssh) {
+            words.push("`ssh` among the schemes wants a table: write ssh = { user = \"…\", secret = \"store:…\", host_keys = [\"SHA256:…\"] }".to_owned());
+        }
+        return words;
+    };
+    if rule.schemes != [Scheme::Ssh] {
+        words.push(
+            "a rule with `ssh` is about nothing else: write schemes = [\"ssh\"], and another rule for the rest"
+                .to_owned(),
+        );
+    }
+    let reads = rule.methods.is_some()
+        || rule.paths.is_some()
+        || rule.injects()
+        || rule.tokens.is_some()
+        || rule.token_paths.is_some()
+        || rule.body_limit.is_some();
+    if reads {
+        words.push("what may be said over HTTP means nothing over SSH: take it out of the rule with `ssh`".to_owned());
+    }
+    if ssh.host_keys.is_empty() {
+        words.push(
+            "`ssh` pins no host key: write at least one into `host_keys`, as `ssh-keyscan HOST | ssh-keygen -lf -` shows it"
+                .to_owned(),
+        );
+    }
+    if ssh.user.is_empty() {
+        words.push("`ssh` says no user: write who logs in, `git` for most hosts of git".to_owned());
+    }
+    if ssh.commands.as_ref().is_some_and(Vec::is_empty) && ssh.subsystems.is_empty() {
+        words.push(
+            "`commands` is empty, so nothing could run: write some, or leave it out for every command".to_owned(),
+        );
+    }
+    words
 }
 
 /// Mistakes in what a rule puts into requests.

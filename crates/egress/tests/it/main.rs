@@ -5,4 +5,5 @@ mod intercept;
 mod passing;
 mod rig;
 mod rules;
+mod ssh;
 mod threats;

@@ -73,3 +73,21 @@ fn what_no_rule_knows_is_a_mistake() {
         assert!(!said.contains("hunter2"), "{refused}");
     }
 }
+
+#[test]
+fn threat_015_a_rule_for_ssh_names_user_and_host_key_and_nothing_of_http() {
+    let ssh = |more: &str| {
+        format!(
+            "[forge]\nhosts = [\"forge.test:22\"]\nschemes = [\"ssh\"]\n\
+             ssh = {{ user = \"git\", secret = \"env:KEY\", host_keys = [\"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU\"] }}\n{more}"
+        )
+    };
+    rules(&ssh("")).unwrap();
+    let mistake = |text: &str| rules(text).err().unwrap();
+    assert!(mistake(&ssh("").replace("SHA256:", "MD5:")).contains("ssh-keyscan"));
+    assert!(mistake(&ssh("methods = [\"GET\"]")).contains("HTTP"));
+    assert!(mistake(&ssh("").replace("schemes = [\"ssh\"]\n", "")).contains("schemes = [\"ssh\"]"));
+    assert!(mistake("[a]\nhosts = [\"a.test:22\"]\nschemes = [\"ssh\"]").contains("wants a table"));
+    let raw = "[raw]\nhosts = [\"*.test:22\"]\nschemes = [\"tcp\"]";
+    assert!(mistake(&ssh(raw)).contains("unread"));
+}

@@ -78,6 +78,8 @@ pub struct Outfit {
     pub environment: BTreeMap<String, String>,
     /// Certificates (PEM) of the authorities that they are to trust beside those of the image.
     pub authorities: String,
+    /// Keys of SSH hosts that they are to trust beside those of the image, as lines for `known_hosts`.
+    pub known_hosts: String,
 }
 
 /// A served link. Clones are the same link.
@@ -138,6 +140,7 @@ impl Linked {
             token: token.clone(),
             environment: outfit.environment,
             authorities: outfit.authorities,
+            known_hosts: outfit.known_hosts,
         };
         match self.ask("claim", Await::Claimed, &order, PROMPT).await? {
             Answer::Line(ToControl::Claimed { failure: Some(reason) }) => Err(self.failed("claim", reason)),

@@ -29,6 +29,7 @@ async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer()
     let outfit = Outfit {
         environment: BTreeMap::from([("KEY".to_owned(), PLACEHOLDER.to_owned())]),
         authorities: "-----BEGIN CERTIFICATE-----".to_owned(),
+        known_hosts: "* ssh-ed25519 AAAA\n".to_owned(),
     };
     let runtime = async {
         let order = control.reader.next().await.unwrap().unwrap();
@@ -39,6 +40,7 @@ async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer()
                 token: Secret::new("t"),
                 environment: outfit.environment.clone(),
                 authorities: outfit.authorities.clone(),
+                known_hosts: outfit.known_hosts.clone(),
             }
         );
         control

@@ -63,7 +63,7 @@ pub(super) const RULES: Section = Section {
             "schemes",
             Kind::Names,
             "[\"https\"]",
-            "What may be spoken with them: https, http, and tcp for anything at all, unread.",
+            "What may be spoken with them: https, http, ssh with the table `ssh`, and tcp for anything else at all, unread.",
         ),
         unset(
             "methods",
@@ -94,6 +94,12 @@ pub(super) const RULES: Section = Section {
             Kind::Table,
             "{ access_key = \"store:aws-id\", secret_key = \"store:aws-key\", regions = [\"eu-west-1\"], services = [\"s3\"] }",
             "Where its hosts want signatures of AWS: requests are signed anew, with these keys.",
+        ),
+        unset(
+            "ssh",
+            Kind::Table,
+            "{ user = \"git\", secret = \"store:deploy-key\", host_keys = [\"SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU\"], commands = [\"git-upload-pack acme/*\"] }",
+            "Where its hosts speak SSH: who logs in, with which key, the keys that the hosts may show, and which commands (`commands`) and `subsystems` may run. With schemes = [\"ssh\"] and nothing of HTTP.",
         ),
         unset(
             "tokens",

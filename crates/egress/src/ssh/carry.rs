@@ -1,0 +1,237 @@
+//! A connection that speaks SSH, from its first byte to its last.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use domain::SessionId;
+use lifecycle::Tasks;
+use policy::Destination;
+use russh::keys::PrivateKey;
+use russh::server::{self, run_stream};
+use russh::{Channel, MethodKind, MethodSet, SshId, client};
+use secret::Source;
+use tokio::io::{DuplexStream, copy_bidirectional};
+use tokio::time::timeout;
+
+use super::gate::{Gate, Gated, MESSAGES};
+use super::inside::Inside;
+use super::outside::{self, Outside};
+use super::{HostKeyError, own_key};
+use crate::intercept::{Pending, Stream};
+use crate::{Code, Denied, Outcome, Record, Request, Rule};
+
+/// Bytes of a channel that may be under way.
+pub(super) const WINDOW: u32 = 1 << 20;
+/// Bytes between the connection and the library.
+const BETWEEN: usize = 64 << 10;
+/// How long the last words to a client may take.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// Opens a connection to the host of a rule.
+pub(crate) type Connect = Arc<dyn Fn() -> Pending<Result<Box<dyn Stream>, Denied>> + Send + Sync>;
+
+/// The broker's part in SSH: who it is towards sandboxes.
+pub(crate) struct Ssh {
+    /// For `known_hosts`.
+    shown: String,
+    inside: Arc<server::Config>,
+}
+
+/// What a connection's commands share.
+pub(super) struct Way {
+    pub(super) rule: Arc<Rule>,
+    pub(super) session: SessionId,
+    pub(super) host: Destination,
+    pub(super) port: u16,
+    pub(super) secrets: Arc<dyn Source>,
+    pub(super) dial: Connect,
+    pub(super) audit: Arc<dyn Fn(Record) + Send + Sync>,
+    pub(super) tasks: Tasks,
+    /// What is held of what the client says.
+    pub(super) gate: Gate,
+    /// A client was let in, so it speaks SSH.
+    pub(super) speaks: AtomicBool,
+    upstream: tokio::sync::Mutex<Option<(client::Handle<Outside>, Gate)>>,
+}
+
+/// A connection to carry.
+pub(crate) struct Connection {
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) session: SessionId,
+    pub(crate) host: Destination,
+    pub(crate) port: u16,
+    pub(crate) secrets: Arc<dyn Source>,
+    pub(crate) dial: Connect,
+    pub(crate) audit: Arc<dyn Fn(Record) + Send + Sync>,
+    pub(crate) tasks: Tasks,
+}
+
+/// Stops what runs beside a connection when that is dropped.
+struct Beside(Tasks);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.0.stop().cancel();
+    }
+}
+
+impl Ssh {
+    /// With the host key in a folder, which is there already.
+    pub(crate) fn open(folder: &Path) -> Result<Self, HostKeyError> {
+        let key = own_key::open(folder)?;
+        let shown = key.public_key().to_openssh().unwrap_or_default();
+        Ok(Self {
+            shown: format!("* {shown}\n"),
+            inside: configuration(key),
+        })
+    }
+
+    /// A line for `known_hosts`: every host of a sandbox shows this key.
+    pub(crate) fn known_hosts(&self) -> String {
+        self.shown.clone()
+    }
+
+    /// Carries a connection until either end closes it.
+    ///
+    /// # Errors
+    /// When what was said is no SSH, or the session's bytes are used up. What was refused of commands was audited already.
+    pub(crate) async fn carry(&self, connection: Connection, mut client: impl Stream) -> Result<(), Denied> {
+        let Connection {
+            rule,
+            session,
+            host,
+            port,
+            secrets,
+            dial,
+            audit,
+            tasks,
+        } = connection;
+        let beside = Beside(tasks.child());
+        let way = Arc::new(Way {
+            rule,
+            session,
+            host,
+            port,
+            secrets,
+            dial,
+            audit,
+            tasks: beside.0.clone(),
+            gate: Gate::default(),
+            speaks: AtomicBool::new(false),
+            upstream: tokio::sync::Mutex::default(),
+        });
+        let (mut near, far) = tokio::io::duplex(BETWEEN);
+        let serve = serve(Arc::clone(&self.inside), far, Arc::clone(&way));
+        let copy = copy_bidirectional(&mut client, &mut near);
+        tokio::pin!(serve, copy);
+        tokio::select! {
+            copied = &mut copy => match copied {
+                Err(error) => match error.into_inner().and_then(|error| error.downcast::<Denied>().ok()) {
+                    Some(denied) => Err(*denied),
+                    None => Ok(()),
+                },
+                Ok(_) => Ok(()),
+            },
+            served = &mut serve => {
+                let _ = timeout(FAREWELL, copy).await;
+                match served {
+                    Err(error) if !way.speaks.load(Ordering::Relaxed) => Err(no_ssh(&way, &error)),
+                    // However a client leaves.
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+async fn serve(inside: Arc<server::Config>, far: DuplexStream, way: Arc<Way>) -> Result<(), russh::Error> {
+    let stream = Gated::new(far, way.gate.clone());
+    run_stream(inside, stream, Inside::new(way)).await?.await
+}
+
+fn no_ssh(way: &Way, error: &russh::Error) -> Denied {
+    Denied::new(
+        Code::Protocol,
+        format!("what was sent to {} is no SSH that can be spoken: {error}", way.place()),
+        "use an SSH client of this decade; the broker's host key is Ed25519",
+    )
+    .by(&way.rule.name)
+}
+
+fn configuration(key: PrivateKey) -> Arc<server::Config> {
+    Arc::new(server::Config {
+        server_id: SshId::Standard("SSH-2.0-Belljar".into()),
+        // Who it is says the link.
+        methods: MethodSet::from(&[MethodKind::None][..]),
+        keys: vec![key],
+        channel_buffer_size: MESSAGES,
+        window_size: WINDOW,
+        // The broker's own clock ends what is idle.
+        inactivity_timeout: None,
+        ..server::Config::default()
+    })
+}
+
+impl Way {
+    pub(super) fn place(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// A channel to the server, over the connection that there is or a new one.
+    pub(super) async fn open(&self) -> Result<(Channel<client::Msg>, Gate), Denied> {
+        let Some(ssh) = &self.rule.ssh else {
+            return Err(self.broken("the rule says nothing of SSH"));
+        };
+        let mut upstream = self.upstream.lock().await;
+        let (handle, gate) = match upstream.take() {
+            Some((handle, gate)) if !handle.is_closed() => (handle, gate),
+            _ => {
+                let gate = Gate::default();
+                (outside::connect(self, ssh, &gate).await?, gate)
+            }
+        };
+        let channel = handle.channel_open_session().await;
+        let channel = channel.map_err(|error| self.broken(&causes::with_causes(&error)))?;
+        gate.open(channel.id());
+        *upstream = Some((handle, gate.clone()));
+        Ok((channel, gate))
+    }
+
+    pub(super) fn broken(&self, why: &str) -> Denied {
+        Denied::new(
+            Code::Unreachable,
+            format!("the connection to {} broke: {why}", self.place()),
+            "try again",
+        )
+        .by(&self.rule.name)
+    }
+
+    pub(super) fn tell_refused(&self, shown: &str, denied: &Denied) {
+        let status = super::inside::REFUSED;
+        self.tell(shown, status, Some(denied.clone()), (0, 0), Duration::ZERO);
+    }
+
+    /// Tells the audit of one command: what, how it ended, bytes that left and came, and how long it took.
+    pub(super) fn tell(&self, shown: &str, status: u32, denied: Option<Denied>, bytes: (u64, u64), took: Duration) {
+        let injected = denied.is_none();
+        (self.audit)(Record {
+            session: self.session,
+            host: self.host.to_string(),
+            port: self.port,
+            protocol: "ssh",
+            rule: Some(self.rule.name.clone()),
+            request: Some(Request {
+                method: "exec".to_owned(),
+                path: shown.to_owned(),
+                status: u16::try_from(status).unwrap_or(u16::MAX),
+                injected,
+            }),
+            outcome: denied.map_or(Outcome::Allowed, Outcome::Denied),
+            sent: bytes.0,
+            received: bytes.1,
+            took,
+        });
+    }
+}

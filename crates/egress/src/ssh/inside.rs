@@ -1,0 +1,182 @@
+//! The near end: a server for programs of the sandbox, which runs commands and nothing else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
+use russh::{Channel, ChannelId, ChannelOpenFailure, Pty};
+
+use super::carry::Way;
+use super::{Asked, exec};
+use crate::{Code, Denied};
+
+/// Channels of one connection that are open at once.
+const CHANNELS: usize = 10;
+/// How a command ends that did not run.
+pub(super) const REFUSED: u32 = 255;
+/// Where a channel's errors go (RFC 4254, section 5.2).
+pub(super) const STDERR: u32 = 1;
+
+/// What a client does.
+pub(super) struct Inside {
+    way: Arc<Way>,
+    /// Channels in which nothing runs yet.
+    waiting: HashMap<ChannelId, Channel<Msg>>,
+}
+
+impl Inside {
+    pub(super) fn new(way: Arc<Way>) -> Self {
+        Self {
+            way,
+            waiting: HashMap::new(),
+        }
+    }
+
+    fn run(&mut self, id: ChannelId, asked: Asked, session: &mut Session) -> Result<(), russh::Error> {
+        let Some(channel) = self.waiting.remove(&id) else {
+            // Something runs there already.
+            return session.channel_failure(id);
+        };
+        let way = &self.way;
+        let allowed = way.rule.ssh.as_ref().is_some_and(|ssh| ssh.allows(&asked));
+        if !allowed {
+            return self.refuse(id, &asked.shown(), &not_in_rule(way, &asked), session);
+        }
+        session.channel_success(id)?;
+        way.tasks
+            .spawn_until_stopped(exec::carry(Arc::clone(way), channel, asked));
+        Ok(())
+    }
+
+    /// Says why nothing runs, where the client's own user reads it.
+    fn refuse(
+        &mut self,
+        id: ChannelId,
+        shown: &str,
+        denied: &Denied,
+        session: &mut Session,
+    ) -> Result<(), russh::Error> {
+        self.waiting.remove(&id);
+        self.way.gate.close(id);
+        self.way.tell_refused(shown, denied);
+        session.channel_success(id)?;
+        session.extended_data(id, STDERR, words(denied))?;
+        session.exit_status_request(id, REFUSED)?;
+        session.eof(id)?;
+        session.close(id)
+    }
+}
+
+pub(super) fn words(denied: &Denied) -> Vec<u8> {
+    format!("belljar: {denied}\r\n").into_bytes()
+}
+
+fn not_in_rule(way: &Way, asked: &Asked) -> Denied {
+    let (place, shown, rule) = (way.place(), asked.shown(), &way.rule.name);
+    let key = match asked {
+        Asked::Command(_) => "commands",
+        Asked::Subsystem(_) => "subsystems",
+    };
+    Denied::new(
+        Code::NotInRule,
+        format!("`{shown}` does not run on {place}: the rule {rule} does not allow it"),
+        format!("ask whoever runs this installation to add it to the rule's `{key}`; a command is plain words there, without `;`, `|`, `$` and the like"),
+    )
+    .by(rule)
+}
+
+impl Handler for Inside {
+    type Error = russh::Error;
+
+    async fn auth_none(&mut self, _: &str) -> Result<Auth, Self::Error> {
+        self.way.speaks.store(true, Ordering::Relaxed);
+        Ok(Auth::Accept)
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if self.way.gate.channels() >= CHANNELS {
+            reply.reject(ChannelOpenFailure::ResourceShortage).await;
+            return Ok(());
+        }
+        self.way.gate.open(channel.id());
+        self.waiting.insert(channel.id(), channel);
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn data(&mut self, channel: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Self::Error> {
+        self.way.gate.came(channel, data.len());
+        Ok(())
+    }
+
+    async fn extended_data(
+        &mut self,
+        channel: ChannelId,
+        _: u32,
+        data: &[u8],
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.way.gate.came(channel, data.len());
+        Ok(())
+    }
+
+    async fn channel_close(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
+        self.waiting.remove(&channel);
+        self.way.gate.close(channel);
+        Ok(())
+    }
+
+    async fn exec_request(&mut self, id: ChannelId, command: &[u8], session: &mut Session) -> Result<(), Self::Error> {
+        self.run(id, Asked::Command(command.to_vec()), session)
+    }
+
+    async fn subsystem_request(&mut self, id: ChannelId, name: &str, session: &mut Session) -> Result<(), Self::Error> {
+        self.run(id, Asked::Subsystem(name.to_owned()), session)
+    }
+
+    async fn shell_request(&mut self, id: ChannelId, session: &mut Session) -> Result<(), Self::Error> {
+        let denied = Denied::new(
+            Code::NotInRule,
+            format!("{} gives no shell: only single commands run there", self.way.place()),
+            "write the command behind the host, as in `ssh HOST COMMAND`",
+        )
+        .by(&self.way.rule.name);
+        self.refuse(id, "shell", &denied, session)
+    }
+
+    async fn pty_request(
+        &mut self,
+        id: ChannelId,
+        _: &str,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: &[(Pty, u32)],
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        session.channel_failure(id)
+    }
+
+    async fn x11_request(
+        &mut self,
+        id: ChannelId,
+        _: bool,
+        _: &str,
+        _: &str,
+        _: u32,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        session.channel_failure(id)
+    }
+
+    async fn env_request(&mut self, id: ChannelId, _: &str, _: &str, session: &mut Session) -> Result<(), Self::Error> {
+        session.channel_failure(id)
+    }
+}

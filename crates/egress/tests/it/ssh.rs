@@ -1,0 +1,391 @@
+//! SSH through the broker: real clients, and OpenSSH's own server.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use domain::SessionId;
+use egress::{Outcome, Record};
+use secret::Secret;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use crate::rig::{Setting, World};
+
+const HOST: &str = "forge.test";
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// A server, started anew for each connection, and a broker that leads to it.
+struct Forge {
+    world: World,
+    folder: TempDir,
+    port: u16,
+    /// Where programs of the sandbox connect.
+    inside: u16,
+}
+
+fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
+    let output = std::process::Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+impl Forge {
+    /// None: the machine has no server.
+    async fn new(rule: &str) -> Option<Self> {
+        Self::pinning(rule, None).await
+    }
+
+    async fn pinning(rule: &str, pin: Option<&str>) -> Option<Self> {
+        if !Path::new(SSHD).exists() {
+            assert!(
+                std::env::var_os("BELLJAR_TEST_FULL").is_none(),
+                "scripts/prepare tests installs openssh-server"
+            );
+            eprintln!("no {SSHD} here: not run");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        for key in ["host", "client"] {
+            run(
+                "ssh-keygen",
+                &["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key],
+                path,
+            );
+        }
+        let shown = run("ssh-keygen", &["-l", "-f", "host.pub"], path);
+        let pin = pin.unwrap_or_else(|| shown.split(' ').nth(1).unwrap()).to_owned();
+        std::fs::copy(path.join("client.pub"), path.join("allowed")).unwrap();
+        let at = path.display();
+        let configuration = format!(
+            "HostKey {at}/host\nAuthorizedKeysFile {at}/allowed\nStrictModes no\nPidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\n"
+        );
+        std::fs::write(path.join("sshd_config"), configuration).unwrap();
+        // Where it puts itself away without rights; Debian makes it when the service starts.
+        let _ = std::fs::create_dir_all("/run/sshd");
+        let user = run("id", &["-un"], path);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let key: secret::Reference = "env:DEPLOY".parse().unwrap();
+        let private = std::fs::read_to_string(path.join("client")).unwrap();
+        std::fs::remove_file(path.join("client")).unwrap();
+        let rules = format!(
+            "[forge]\nhosts = [\"{HOST}:{port}\"]\nschemes = [\"ssh\"]\nnetworks = [\"127.0.0.0/8\"]\n\
+             ssh = {{ user = \"{user}\", secret = \"env:DEPLOY\", host_keys = [\"{pin}\"]{rule} }}\n"
+        );
+        let world = World::with(
+            &rules,
+            Setting {
+                secrets: BTreeMap::from([(key, Secret::new(private))]),
+                ..Setting::default()
+            },
+        );
+        world.names.lead(HOST, "127.0.0.1");
+        let serving = path.to_owned();
+        world.tasks.spawn_until_stopped(async move {
+            let mut children = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let stream = stream.into_std().unwrap();
+                stream.set_nonblocking(false).unwrap();
+                let (input, output) = (stream.try_clone().unwrap(), stream);
+                let child = Command::new(SSHD)
+                    .args(["-i", "-e", "-f"])
+                    .arg(serving.join("sshd_config"))
+                    .stdin(Stdio::from(std::os::fd::OwnedFd::from(input)))
+                    .stdout(Stdio::from(std::os::fd::OwnedFd::from(output)))
+                    .stderr(std::fs::File::create(serving.join("sshd.log")).unwrap())
+                    .kill_on_drop(true)
+                    .spawn()
+                    .unwrap();
+                children.push(child);
+            }
+        });
+        let inside = Self::inside(&world, port).await;
+        Some(Self {
+            world,
+            folder,
+            port,
+            inside,
+        })
+    }
+
+    /// Leads programs into the broker as the runtime of a sandbox does.
+    async fn inside(world: &World, port: u16) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let inside = listener.local_addr().unwrap().port();
+        let (broker, tasks) = (world.broker.clone(), world.tasks.clone());
+        let session = SessionId::new();
+        world.tasks.spawn_until_stopped(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let admitted = broker.admit(session, HOST, port).unwrap();
+                tasks.spawn_until_stopped(admitted.carry(stream));
+            }
+        });
+        inside
+    }
+
+    /// What a user of the sandbox has of SSH: the host key that they were told to trust, and no key.
+    fn options(&self) -> Vec<String> {
+        let known = self.folder.path().join("known_hosts");
+        std::fs::write(&known, self.world.broker.known_hosts()).unwrap();
+        [
+            "-F/dev/null".to_owned(),
+            format!("-p{}", self.inside),
+            format!("-oGlobalKnownHostsFile={}", known.display()),
+            "-oUserKnownHostsFile=/dev/null".to_owned(),
+            "-oStrictHostKeyChecking=yes".to_owned(),
+            "-oBatchMode=yes".to_owned(),
+            "-oIdentityFile=/dev/null".to_owned(),
+            "-oIdentityAgent=none".to_owned(),
+        ]
+        .to_vec()
+    }
+
+    async fn ssh(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new("ssh");
+        command.args(self.options()).args(arguments).kill_on_drop(true);
+        testkit::within("ssh ends", command.stdin(Stdio::null()).output())
+            .await
+            .unwrap()
+    }
+
+    async fn told(&self) -> (String, u16, Result<(), &'static str>, Record) {
+        let record = self.world.told().await;
+        assert_eq!((record.protocol, record.host.as_str()), ("ssh", HOST));
+        let request = record.request.clone().unwrap();
+        let outcome = match &record.outcome {
+            Outcome::Allowed => Ok(()),
+            Outcome::Denied(denied) => Err(denied.code.as_str()),
+        };
+        (request.path, request.status, outcome, record)
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[tokio::test]
+async fn threat_015_a_command_runs_with_a_key_that_the_sandbox_does_not_have() {
+    let Some(forge) = Forge::new("").await else { return };
+    let output = forge.ssh(&["127.0.0.1", "echo out; echo err >&2; exit 7"]).await;
+    assert_eq!(
+        (output.status.code(), text(&output.stdout).as_str()),
+        (Some(7), "out\n"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert!(text(&output.stderr).contains("err"));
+    let (command, status, outcome, record) = forge.told().await;
+    assert_eq!(
+        (command.as_str(), status, outcome),
+        ("echo out; echo err >&2; exit 7", 7, Ok(()))
+    );
+    assert_eq!((record.rule.as_deref(), record.received), (Some("forge"), 8));
+}
+
+#[tokio::test]
+async fn much_passes_both_ways_at_once() {
+    let Some(forge) = Forge::new("").await else { return };
+    let mut command = Command::new("ssh");
+    command
+        .args(forge.options())
+        .args(["127.0.0.1", "cat"])
+        .kill_on_drop(true);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let bytes: Vec<u8> = (0..24_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
+    let sending = async {
+        input.write_all(&bytes).await.unwrap();
+        drop(input);
+    };
+    let mut heard = Vec::new();
+    let (_, received) = testkit::within("all of it came back", async {
+        tokio::join!(sending, output.read_to_end(&mut heard))
+    })
+    .await;
+    received.unwrap();
+    assert!(heard == bytes, "{} of {} bytes", heard.len(), bytes.len());
+    assert!(testkit::within("ssh ends", child.wait()).await.unwrap().success());
+    let (_, _, _, record) = forge.told().await;
+    assert_eq!((record.sent, record.received), (24_000_000, 24_000_000));
+}
+
+#[tokio::test]
+async fn threat_015_no_shell_no_terminal_no_subsystem_and_no_forwarding() {
+    let Some(forge) = Forge::new("").await else { return };
+    let output = forge.ssh(&["127.0.0.1"]).await;
+    assert_eq!(output.status.code(), Some(255));
+    assert!(
+        text(&output.stderr).contains("gives no shell"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(forge.told().await.2, Err("not_in_rule"));
+
+    let output = forge.ssh(&["-s", "127.0.0.1", "sftp"]).await;
+    assert_eq!(output.status.code(), Some(255));
+    assert!(
+        text(&output.stderr).contains("`subsystems`"),
+        "{}",
+        text(&output.stderr)
+    );
+    assert_eq!(forge.told().await.0, "subsystem sftp");
+
+    let output = forge.ssh(&["-tt", "127.0.0.1", "test -t 0 && echo terminal"]).await;
+    assert!(!text(&output.stdout).contains("terminal"), "{output:?}");
+    assert!(
+        text(&output.stderr).contains("PTY allocation request failed"),
+        "{output:?}"
+    );
+
+    let output = forge.ssh(&["-W", "127.0.0.1:1", "127.0.0.1"]).await;
+    assert!(
+        !output.status.success() && text(&output.stderr).contains("open failed"),
+        "{output:?}"
+    );
+    let output = forge
+        .ssh(&[
+            "-oExitOnForwardFailure=yes",
+            "-R",
+            "0:127.0.0.1:1",
+            "127.0.0.1",
+            "echo ran",
+        ])
+        .await;
+    assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let output = forge
+        .ssh(&["-A", "-X", "127.0.0.1", "echo \"$SSH_AUTH_SOCK$DISPLAY.\""])
+        .await;
+    assert_eq!(text(&output.stdout), ".\n", "{output:?}");
+}
+
+#[tokio::test]
+async fn threat_015_a_host_with_another_key_is_refused_in_words() {
+    let other = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+    let Some(forge) = Forge::pinning("", Some(other)).await else {
+        return;
+    };
+    let output = forge.ssh(&["127.0.0.1", "echo ran"]).await;
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(255), ""));
+    let words = text(&output.stderr);
+    assert!(
+        words.contains("does not pin") && words.contains("`host_keys`"),
+        "{words}"
+    );
+    assert_eq!(forge.told().await.2, Err("untrusted"));
+}
+
+#[tokio::test]
+async fn threat_015_only_commands_of_the_rule_run() {
+    let Some(forge) = Forge::new(", commands = [\"echo *\"], subsystems = [\"sftp\"]").await else {
+        return;
+    };
+    let output = forge.ssh(&["127.0.0.1", "echo yes"]).await;
+    assert_eq!(text(&output.stdout), "yes\n", "{output:?}");
+    assert_eq!(forge.told().await.2, Ok(()));
+    let marker = forge.folder.path().join("marker");
+    for command in [
+        format!("touch {}", marker.display()),
+        format!("echo a; touch {}", marker.display()),
+    ] {
+        let output = forge.ssh(&["127.0.0.1", &command]).await;
+        assert!(
+            output.stdout.is_empty() && text(&output.stderr).contains("`commands`"),
+            "{output:?}"
+        );
+        let (shown, status, outcome, _) = forge.told().await;
+        assert_eq!((shown, status, outcome), (command, 255, Err("not_in_rule")));
+    }
+    assert!(!marker.exists());
+    let output = forge.ssh(&["-s", "127.0.0.1", "sftp"]).await;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[tokio::test]
+async fn threat_015_git_clones_and_pushes_over_ssh_without_a_key() {
+    let Some(forge) = Forge::new("").await else { return };
+    let path = forge.folder.path();
+    run("git", &["init", "-q", "--bare", "-b", "main", "app.git"], path);
+    let options = forge.options();
+    let program = path.join("as-in-a-sandbox");
+    std::fs::write(&program, format!("#!/bin/sh\nexec ssh {} \"$@\"\n", options.join(" "))).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let git = |arguments: Vec<String>, folder: PathBuf| {
+        let program = program.clone();
+        async move {
+            let output = Command::new("git")
+                .args(["-c", "user.name=a", "-c", "user.email=a@b.test"])
+                .args(&arguments)
+                .current_dir(folder)
+                .env("GIT_SSH", program)
+                .env("GIT_SSH_VARIANT", "ssh")
+                .kill_on_drop(true)
+                .output();
+            let output = testkit::within("git ends", output).await.unwrap();
+            assert!(output.status.success(), "{arguments:?}: {output:?}");
+        }
+    };
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let from = format!("127.0.0.1:{}/app.git", path.display());
+    git(words(&format!("clone -q {from} one")), path.to_owned()).await;
+    let many: String = (0..200_000)
+        .map(|number: u64| format!("{}\n", number * number))
+        .collect();
+    std::fs::write(path.join("one/numbers"), &many).unwrap();
+    git(words("add numbers"), path.join("one")).await;
+    git(words("commit -q -m numbers"), path.join("one")).await;
+    git(words("push -q origin HEAD:main"), path.join("one")).await;
+    git(words(&format!("clone -q {from} two")), path.to_owned()).await;
+    assert!(std::fs::read_to_string(path.join("two/numbers")).unwrap() == many);
+    let mut commands = Vec::new();
+    for _ in 0..3 {
+        let (command, status, _, _) = forge.told().await;
+        assert_eq!(status, 0);
+        commands.push(command.split(' ').next().unwrap().to_owned());
+    }
+    assert_eq!(commands, ["git-upload-pack", "git-receive-pack", "git-upload-pack"]);
+    assert!(forge.port > 0);
+}
+
+#[tokio::test]
+async fn threat_015_ssh_passes_by_no_tcp_rule_whoever_begins() {
+    let world = World::new("[raw]\nhosts = [\"raw.test:*\"]\nschemes = [\"tcp\"]\nnetworks = [\"127.0.0.0/8\"]");
+    let echo = world.server(crate::rig::echo).await;
+    let server = world
+        .server(|mut stream| async move { stream.write_all(b"SSH-2.0-server\r\n").await })
+        .await;
+    world.names.lead("raw.test", "127.0.0.1");
+    let session = SessionId::new();
+    let silent = world
+        .server(|mut stream| async move { tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.map(drop) })
+        .await;
+    let mut tunnel = world.tunnel(session, "raw.test", silent.port()).unwrap();
+    for piece in [&b"SS"[..], b"H-2.0-client\r\n"] {
+        tunnel.write_all(piece).await.unwrap();
+    }
+    let mut heard = Vec::new();
+    // It may be closed before all was said.
+    let _ = testkit::within("the end", tunnel.read_to_end(&mut heard)).await;
+    assert!(heard.is_empty());
+    assert_eq!(world.told_denied().await, ("tcp", "protocol"));
+    let mut tunnel = world.tunnel(session, "raw.test", server.port()).unwrap();
+    let _ = testkit::within("the end", tunnel.read_to_end(&mut heard)).await;
+    assert!(!heard.ends_with(b"server\r\n"), "{heard:?}");
+    assert_eq!(world.told_denied().await, ("tcp", "protocol"));
+    // What only looks like it for a moment passes.
+    let tunnel = world.tunnel(session, "raw.test", echo.port()).unwrap();
+    assert_eq!(
+        crate::rig::exchange(tunnel, b"SSL, S, SSH").await.unwrap(),
+        b"SSL, S, SSH"
+    );
+}
