@@ -112,12 +112,15 @@ impl Admitted {
                 return Err(denied);
             }
         };
+        // A hidden name and a pretended one look the same. Neither reaches the server: the broker is the one that answers,
+        // by the name in the clear, and reads each request.
+        let hides = matches!(opening.spoken, Spoken::Tls { encrypted: true, .. });
         let mut rules = speaking(&matches, scheme).peekable();
         let first = rules.peek().map(|found| &found.rule);
         seen.rule = first.map(|rule| rule.name.clone());
         match first {
             // What is plain HTTP is read in any case: request by request it says again which host it means.
-            Some(first) if scheme == Scheme::Https && !rules.any(|found| found.rule.intercepts()) => {
+            Some(first) if scheme == Scheme::Https && !hides && !rules.any(|found| found.rule.intercepts()) => {
                 self.pass(client, opening.bytes, first).await
             }
             _ => {
@@ -164,7 +167,10 @@ impl Admitted {
             // Where nobody allows it, each request is answered with the reason.
             Spoken::Http => Ok(Scheme::Http),
             Spoken::Tls { .. } if !is_allowed(Scheme::Https) => unspoken("TLS"),
-            Spoken::Tls { encrypted: true, .. } => Err(Denied::new(
+            Spoken::Tls {
+                encrypted: true,
+                server_name: None,
+            } => Err(Denied::new(
                 Code::EncryptedServerName,
                 format!("TLS to {host}:{port} hides which server it means (Encrypted Client Hello)"),
                 "switch Encrypted Client Hello off in this program",

@@ -50,19 +50,34 @@ async fn threat_001_002_an_address_that_no_name_was_given_for_is_refused() {
 }
 
 #[tokio::test]
-async fn threat_003_tls_that_hides_its_name_is_refused() {
+async fn threat_003_tls_that_hides_a_name_or_pretends_to_ends_at_the_broker() {
     let world = World::new(SOME);
     let server = world.server(echo).await;
     world.names.lead("here.test", "127.0.0.1");
     let mut tunnel = world.tunnel(SessionId::new(), "here.test", server.port()).unwrap();
-    tunnel
-        .write_all(&crate::rig::encrypted_hello("here.test"))
-        .await
-        .unwrap();
+    let hello = crate::rig::encrypted_hello("here.test");
+    tunnel.write_all(&hello).await.unwrap();
+    let mut heard = [0; 6];
+    tunnel.read_exact(&mut heard).await.unwrap();
+    // The server would have said the hello back.
+    assert_eq!((heard[0], heard[5]), (22, 2), "a handshake record: the ServerHello");
+    drop(tunnel);
+    assert_eq!(world.told_denied().await, ("tls", "handshake"));
+    assert!(world.names.asked().is_empty(), "nothing was resolved or dialled");
+}
+
+#[tokio::test]
+async fn threat_003_the_name_in_the_clear_must_be_the_one_that_was_asked_for() {
+    let world = World::new(SOME);
+    let server = world.server(echo).await;
+    world.names.lead("here.test", "127.0.0.1");
+    let mut tunnel = world.tunnel(SessionId::new(), "here.test", server.port()).unwrap();
+    let hello = crate::rig::encrypted_hello("other.test");
+    tunnel.write_all(&hello).await.unwrap();
     let mut heard = Vec::new();
     tunnel.read_to_end(&mut heard).await.unwrap();
     assert_eq!(heard, [21, 3, 3, 0, 2, 2, 49], "a fatal alert of TLS: access denied");
-    assert_eq!(world.told_denied().await, ("tls", "encrypted_server_name"));
+    assert_eq!(world.told_denied().await, ("tls", "other_server_name"));
     assert!(world.names.asked().is_empty(), "nothing was resolved or dialled");
 }
 
