@@ -497,7 +497,7 @@ async fn threat_091_functions_are_known_by_what_they_are() {
 /// What no function stands for in the text, and calls one all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn threat_091_comparisons_and_conversions_are_looked_up() {
-    holds(&[
+    let attacks = [
         "SELECT 1 AS x FROM pairs WHERE p = q",
         "SELECT 1 AS x FROM pairs WHERE p IN (q)",
         "SELECT 1 AS x FROM pairs WHERE p NOT IN (SELECT q FROM pairs)",
@@ -518,10 +518,18 @@ async fn threat_091_comparisons_and_conversions_are_looked_up() {
         "SELECT many::int[] AS x FROM moods",
         "SELECT customer::mood AS x FROM orders",
         "SELECT CAST('good'::text AS public.mood) AS x",
-    ])
-    .await;
-    // What is not of such a type is compared as ever.
+    ];
+    holds(&attacks).await;
     let database = open(Fence::Whole);
+    // Before it runs: the transaction would refuse what these write, and not what they tell somebody.
+    for attack in attacks {
+        let failure = database.query(attack).await.expect_err(attack);
+        assert!(
+            failure.message.contains("is written in plpgsql"),
+            "{attack}: {failure:?}"
+        );
+    }
+    // What is not of such a type is compared as ever.
     let honest = "SELECT count(*) AS n FROM orders AS a JOIN orders AS b USING (id) WHERE CASE a.id WHEN 1 THEN true ELSE a.id IN (SELECT id FROM orders) END";
     assert_eq!(database.rows(honest).await, json!([{ "n": 2 }]));
     // Who knows the function may list it.
