@@ -1,19 +1,17 @@
 //! The way out of sandboxes: the broker decides and carries, here it is told who asks, and what it says is written down.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use causes::with_causes;
 use domain::{ApprovalKind, ApprovalState, Event, RunId, SessionId};
-use egress::{Admitted, Broker, BrokerError, Code, Decide, Denied, Outcome, Record};
+use egress::{Admitted, Broker, BrokerError, Code, Decide, Denied, Outcome, Record, Teller, Told, Tried};
 use lifecycle::Tasks;
 use link::server::{Carrier, Connection};
 use policy::Destination;
 use protocol::{Denial, Refusal, RefusalCode};
 use serde_json::json;
 use store::{Asker, AuditEntry};
-use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::Control;
@@ -21,13 +19,8 @@ use crate::approvals::{Wanted, active_of, denied_words};
 use crate::attempts::{Target, WAITS};
 use crate::live::{Live, Lives};
 
-/// What was tried and is not written down yet.
-const RECORDS: usize = 4_096;
-/// What is written down together.
-const TOGETHER: usize = 256;
-
 /// Makes a broker, given what the sessions' scopes say, who is told of what was tried, and who owns its tasks.
-pub type MakeBroker = dyn FnOnce(Arc<Decide>, mpsc::Sender<Record>, Tasks) -> Result<Broker, BrokerError> + Send;
+pub type MakeBroker = dyn FnOnce(Arc<Decide>, Teller, Tasks) -> Result<Broker, BrokerError> + Send;
 
 /// A connection that may be.
 struct Allowed(Admitted);
@@ -40,17 +33,13 @@ impl Carrier for Allowed {
 }
 
 /// A broker, and what it tells.
-pub(crate) fn make(
-    make: Box<MakeBroker>,
-    lives: &Arc<Lives>,
-    tasks: &Tasks,
-) -> Result<(Broker, mpsc::Receiver<Record>), BrokerError> {
-    let (tell, told) = mpsc::channel(RECORDS);
+pub(crate) fn make(make: Box<MakeBroker>, lives: &Arc<Lives>, tasks: &Tasks) -> Result<(Broker, Told), BrokerError> {
+    let (teller, told) = egress::books();
     let lives = Arc::clone(lives);
     let decide: Arc<Decide> = Arc::new(move |session, destination, port| {
         Control::decide_egress(lives.find(session).as_deref(), destination, port)
     });
-    Ok((make(decide, tell, tasks.clone())?, told))
+    Ok((make(decide, teller, tasks.clone())?, told))
 }
 
 impl Control {
@@ -197,17 +186,22 @@ impl Control {
     }
 
     /// Writes down what the broker tells, until it is gone.
-    pub(crate) async fn write_records(self, mut told: mpsc::Receiver<Record>) {
-        let mut records = Vec::with_capacity(TOGETHER);
-        while told.recv_many(&mut records, TOGETHER).await > 0 {
-            let mut sessions: BTreeMap<SessionId, (Vec<AuditEntry>, Vec<Event>)> = BTreeMap::new();
-            for record in records.drain(..) {
-                let (entries, events) = sessions.entry(record.session).or_default();
+    pub(crate) async fn write_records(self, mut told: Told) {
+        while let Some(Tried {
+            session,
+            records,
+            left_out,
+        }) = told.next().await
+        {
+            let active = self.0.lives.find(session).and_then(|live| live.active());
+            let run = active.map(|active| active.run);
+            let (mut entries, mut events) = (Vec::new(), Vec::new());
+            for record in records {
                 if let Outcome::Denied(denied) = &record.outcome {
                     let target = Target::new(&record.host, record.port, record.protocol);
                     // What has left before it was refused is written down each time.
                     let has_left = record.sent > 0 || record.request.as_ref().is_some_and(|request| request.injected);
-                    if !self.0.attempts.is_news(record.session, &target) && !has_left {
+                    if !self.0.attempts.is_news(session, &target) && !has_left {
                         continue;
                     }
                     events.push(Event::EgressDenied {
@@ -217,12 +211,13 @@ impl Control {
                         protocol: target.protocol.to_owned(),
                     });
                 }
-                let active = self.0.lives.find(record.session).and_then(|live| live.active());
-                entries.push(entry(&record, active.map(|active| active.run)));
+                entries.push(entry(&record, run));
             }
-            for (session, (entries, events)) in sessions {
-                self.write_down(session, entries, events).await;
+            if left_out > 0 {
+                let entry = AuditEntry::about("egress.left_out", session, json!({ "attempts": left_out }));
+                entries.push(entry.of(session, run));
             }
+            self.write_down(session, entries, events).await;
         }
     }
 

@@ -11,13 +11,12 @@ use lifecycle::Tasks;
 use policy::{Decision, Destination};
 use rustls::RootCertStore;
 use secret::Source;
-use tokio::sync::mpsc;
 
 use crate::authority::{Authorities, AuthorityError};
 use crate::intercept::{Intercept, Parts};
 use crate::session::{Place, Session};
 use crate::ssh::{HostKeyError, Ssh};
-use crate::{Denied, Limits, Outcome, Record, Rules};
+use crate::{Denied, Limits, Outcome, Record, Rules, Teller};
 
 mod carry;
 mod judge;
@@ -44,8 +43,8 @@ pub struct Surroundings {
     pub secrets: Arc<dyn Source>,
     /// Who sign for upstreams.
     pub roots: Arc<RootCertStore>,
-    /// Told of everything that was tried. What does not fit is counted and logged: nobody waits for the audit of a refusal.
-    pub audit: mpsc::Sender<Record>,
+    /// Told of everything that was tried.
+    pub audit: Teller,
     /// The owner of connections that are kept to upstreams.
     pub tasks: Tasks,
 }
@@ -78,7 +77,7 @@ struct Inner {
     decide: Arc<Decide>,
     dialer: Dialer,
     secrets: Arc<dyn Source>,
-    audit: mpsc::Sender<Record>,
+    audit: Teller,
     authorities: Authorities,
     /// Where a rule speaks it.
     ssh: Option<Ssh>,
@@ -116,13 +115,13 @@ impl Broker {
             authorities,
             sessions: Mutex::new(Sessions::new(surroundings.limits)),
         });
-        let (matching, dial, server, audit) = (inner.clone(), inner.clone(), inner.clone(), inner.clone());
+        let (matching, dial, server, books) = (inner.clone(), inner.clone(), inner.clone(), inner.clone());
         let intercept = Intercept::new(Parts {
             matching: Arc::new(move |decided| matching.matching(decided)),
             dial: Arc::new(move |decided, rule| dial.clone().dial_for(decided, rule)),
             server: Arc::new(move |decided| server.server(decided)),
             secrets: inner.secrets.clone(),
-            audit: Arc::new(move |record| audit.tell(record)),
+            audit: Arc::new(move |record| books.audit.tell(record)),
             roots: surroundings.roots,
             tasks: surroundings.tasks,
         })?;
@@ -231,15 +230,8 @@ impl Inner {
         self.lock().session(id)
     }
 
-    fn tell(&self, record: Record) {
-        let session = record.session;
-        if self.audit.try_send(record).is_err() {
-            tracing::warn!(%session, "a connection could not be audited: too many at once");
-        }
-    }
-
     fn tell_denied(&self, session: SessionId, host: &str, port: u16, protocol: &'static str, denied: &Denied) {
-        self.tell(Record {
+        self.audit.tell(Record {
             session,
             host: judge::shown(host),
             port,

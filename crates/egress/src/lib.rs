@@ -13,6 +13,7 @@
 //! Whatever is refused is refused with a code, the rule, the reason and the remedy ([`Denied`]), and told to the audit.
 
 mod authority;
+mod books;
 mod broker;
 mod denied;
 mod inject;
@@ -28,6 +29,7 @@ mod session;
 mod ssh;
 
 pub use authority::{Authorities, AuthorityError};
+pub use books::{Teller, Told, Tried, books};
 pub use broker::{Admitted, Broker, BrokerError, Decide, Surroundings};
 pub use denied::{Code, Denied};
 pub use inject::{Aws, Git, Injection, Mode};

@@ -60,7 +60,7 @@ impl Admitted {
             Outcome::Denied(denied) if denied.rule.is_some() => denied.rule.clone(),
             _ => seen.rule,
         };
-        self.broker.inner.tell(Record {
+        self.broker.inner.audit.tell(Record {
             session: self.id,
             host: self.destination.to_string(),
             port: self.port,
@@ -141,7 +141,7 @@ impl Admitted {
             port: self.port,
             secrets: Arc::clone(&self.broker.inner.secrets),
             dial: Arc::new(move || Arc::clone(&dialling).dial_for(&decided, &dialled)),
-            audit: Arc::new(move |record| telling.tell(record)),
+            audit: Arc::new(move |record| telling.audit.tell(record)),
             tasks: self.broker.inner.tasks.clone(),
         }
     }

@@ -1,14 +1,14 @@
 //! A broker with everything around it on this machine: names that lead to servers of the test, who sign for these, a scope
 //! that can be changed, and the audit.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use dial::{Dialer, Resolve, ResolveError};
 use domain::SessionId;
-use egress::{Broker, Denied, Limits, Outcome, Record, Rule, Rules, Surroundings};
+use egress::{Broker, Denied, Limits, Outcome, Record, Rule, Rules, Surroundings, Told};
 use lifecycle::Tasks;
 use policy::{Decision, Destination};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -19,7 +19,6 @@ use secret::{Reference, Secret};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::mpsc;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -31,7 +30,7 @@ pub(crate) struct World {
     pub(crate) scope: Arc<Scope>,
     _folder: TempDir,
     upstream: CertifiedIssuer<'static, KeyPair>,
-    audit: tokio::sync::Mutex<mpsc::Receiver<Record>>,
+    audit: tokio::sync::Mutex<(Told, VecDeque<Record>)>,
 }
 
 /// What is different about a world.
@@ -53,7 +52,7 @@ impl World {
         let upstream = issuer();
         let mut roots = RootCertStore::empty();
         roots.add(upstream.der().clone()).unwrap();
-        let (sender, audit) = mpsc::channel(1_000);
+        let (teller, told) = egress::books();
         let deciding = Arc::clone(&scope);
         let surroundings = Surroundings {
             rules: self::rules(rules).unwrap(),
@@ -62,7 +61,7 @@ impl World {
             dialer: Dialer::new(Arc::clone(&names) as Arc<dyn Resolve>, dial::Settings::default()),
             secrets: Arc::new(setting.secrets),
             roots: Arc::new(roots),
-            audit: sender,
+            audit: teller,
             tasks: tasks.child(),
         };
         Self {
@@ -72,7 +71,7 @@ impl World {
             scope,
             _folder: folder,
             upstream,
-            audit: audit.into(),
+            audit: (told, VecDeque::new()).into(),
         }
     }
 
@@ -159,9 +158,12 @@ impl World {
 
     /// The next thing that the audit is told.
     pub(crate) async fn told(&self) -> Record {
-        testkit::within("the audit is told", self.audit.lock().await.recv())
-            .await
-            .unwrap()
+        let (told, waiting) = &mut *self.audit.lock().await;
+        while waiting.is_empty() {
+            let tried = testkit::within("the audit is told", told.next()).await.unwrap();
+            waiting.extend(tried.records);
+        }
+        waiting.pop_front().unwrap()
     }
 
     /// The next refusal that the audit is told; its protocol and code.
