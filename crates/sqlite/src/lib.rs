@@ -142,10 +142,8 @@ fn rows(
             }
             cells.push(cell(value));
         }
-        if first {
-            if let Err(gone) = out.columns(columns) {
-                return Ok(Err(FileFailure::Abandoned(gone)));
-            }
+        if first && let Err(gone) = out.columns(columns) {
+            return Ok(Err(FileFailure::Abandoned(gone)));
         }
         first = false;
         if let Err(failure) = out.row(cells) {
