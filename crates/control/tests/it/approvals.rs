@@ -89,6 +89,14 @@ async fn decide(
         .await
 }
 
+/// Approves it once where the process, which is to die, hears nothing of it.
+async fn approve_unheard(world: &World, approval: &Approval) {
+    let decided = world
+        .store
+        .decide(world.asker, approval.id, ApprovalAnswer::Once, None, approval.sha256);
+    decided.await.unwrap();
+}
+
 async fn state(world: &World, approval: &Approval) -> ApprovalState {
     world.control.approval(world.asker, approval.id).await.unwrap().state
 }
@@ -377,11 +385,7 @@ async fn a_restart_changes_nothing_of_a_reply_that_is_held_back() {
         let approval = asked(&world, accepted.session, 1).await;
         waits(&world, accepted.session).await;
         if answered_before {
-            // Stored, and the process dies before anybody acts on it.
-            let asked = world
-                .store
-                .decide(world.asker, approval.id, ApprovalAnswer::Once, None, approval.sha256);
-            asked.await.unwrap();
+            approve_unheard(&world, &approval).await;
         }
         world = world.restarted().await;
         if !answered_before {
@@ -411,10 +415,7 @@ async fn a_restart_finds_the_question_and_asks_again_for_what_was_used() {
         let approval = asked(&world, accepted.session, 1).await;
         waits(&world, accepted.session).await;
         if approved {
-            let asked = world
-                .store
-                .decide(world.asker, approval.id, ApprovalAnswer::Once, None, approval.sha256);
-            asked.await.unwrap();
+            approve_unheard(&world, &approval).await;
         }
         world = world.restarted().await;
         if !approved {
@@ -431,10 +432,7 @@ async fn a_restart_finds_the_question_and_asks_again_for_what_was_used() {
     world.will_say("So be it.");
     let accepted = world.prompt("go").await;
     let approval = asked(&world, accepted.session, 1).await;
-    let answered = world
-        .store
-        .decide(world.asker, approval.id, ApprovalAnswer::Once, None, approval.sha256);
-    answered.await.unwrap();
+    approve_unheard(&world, &approval).await;
     // By the call that waits, where it has seen the answer already; never twice.
     world.store.use_approval(Asker::System, approval.id).await.unwrap();
     assert!(!world.store.use_approval(Asker::System, approval.id).await.unwrap());

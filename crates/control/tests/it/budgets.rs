@@ -5,18 +5,10 @@ use std::time::Duration;
 use control::NewPrompt;
 use domain::{Delivery, Door, Event, Money, RunState};
 use providers::SettingsPrice;
-use store::{Asker, Caps, LedgerEntry, Target, TriggerCap, UsageFilter};
+use store::{Asker, Caps, Target, TriggerCap};
 use testkit::model_server::{Answer, Speech};
 
 use crate::world::{Differs, PRICE, World, in_both_placements_with};
-
-async fn ledger(world: &World) -> Vec<LedgerEntry> {
-    world
-        .store
-        .ledger(Asker::System, UsageFilter::default(), 0, 1_000)
-        .await
-        .unwrap()
-}
 
 fn spoken(input: u64, cached: u64, output: u64) -> Answer {
     Answer::Say(Speech {
@@ -181,7 +173,7 @@ async fn threat_129_a_call_that_nobody_answered_is_charged_its_input() {
         .prompt_to(Target::Session(first.session), "no, this", Delivery::Restart)
         .await;
     world.done(&second).await;
-    let ledger = ledger(&world).await;
+    let ledger = world.ledger().await;
     assert_eq!(ledger.len() as u64, world.models.count(), "{ledger:#?}");
     for (entry, estimated) in ledger.iter().zip([true, false, true]) {
         assert_eq!(entry.estimated, estimated, "{ledger:#?}");
@@ -239,7 +231,7 @@ async fn threat_134_a_model_without_a_price_is_refused_where_a_cap_exists() {
     .await;
     let accepted = free.prompt("go").await;
     free.done(&accepted).await;
-    assert_eq!(ledger(&free).await[0].cost, Money::ZERO);
+    assert_eq!(free.ledger().await[0].cost, Money::ZERO);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -264,7 +256,7 @@ async fn threat_133_and_137_every_call_stands_in_the_ledger_once_with_its_price(
     world.models.next(spoken(100, 1_000, 50));
     let accepted = world.prompt("go").await;
     world.done(&accepted).await;
-    let ledger = ledger(&world).await;
+    let ledger = world.ledger().await;
     assert_eq!(ledger.len() as u64, world.models.count());
     let last = &ledger[1];
     assert_eq!(last.cost, Money(100 * 3_000 + 1_000 * 300 + 50 * 15_000));
@@ -369,7 +361,7 @@ async fn a_full_window_is_summed_up_inside_a_long_loop() {
             let last = String::from_utf8_lossy(&sent.last().unwrap().bytes).into_owned();
             assert!(last.contains("They want four long things"), "{}", last.len());
             assert!(last.len() < 40_000, "{}", last.len());
-            assert_eq!(ledger(&world).await.len() as u64, world.models.count());
+            assert_eq!(world.ledger().await.len() as u64, world.models.count());
             world.assert_whole(accepted.session).await;
         },
     )

@@ -9,7 +9,7 @@ use policy::Scope;
 use protocol::ModelRoute;
 use providers::{ModelSettings, ProviderKind};
 use serde_json::{Value, json};
-use store::{Accepted, Asker, LedgerEntry, UsageFilter};
+use store::{Accepted, Asker};
 use testkit::model_server::{Answer, Protocol, Speech};
 use testkit::within;
 
@@ -102,14 +102,6 @@ async fn asked(client: &Client, route: ModelRoute, body: &Value) -> Result<Strin
     Ok(String::from_utf8(whole).unwrap())
 }
 
-async fn ledger(world: &World) -> Vec<LedgerEntry> {
-    let store = &world.store;
-    store
-        .ledger(Asker::System, UsageFilter::default(), 0, 1_000)
-        .await
-        .unwrap()
-}
-
 /// The events of so many calls of programs, once they are told.
 async fn told(world: &World, accepted: &Accepted, count: usize) -> Vec<Event> {
     testkit::eventually_async("the calls to be told", async || {
@@ -156,7 +148,7 @@ async fn threat_133_a_program_is_answered_in_its_language_and_its_session_pays()
         let expected = (route == ModelRoute::Messages).then(|| "interleaved-thinking-2025-05-14".to_owned());
         assert_eq!(betas, expected, "what costs more is left out");
         let cost = Money(100 * 3_000 + 1_000 * 300 + 50 * 15_000);
-        let entry = ledger(&world).await.pop().unwrap();
+        let entry = world.ledger().await.pop().unwrap();
         assert_eq!((entry.cost, entry.estimated), (cost, false), "{route:?}: {entry:?}");
         assert!(!entry.price_version.is_empty());
         let events = told(&world, &accepted, 1).await;
@@ -190,8 +182,8 @@ async fn threat_133_a_program_is_answered_in_its_language_and_its_session_pays()
             .await
             .unwrap();
         assert_eq!(spend.reserved, Money::ZERO);
-        assert_eq!(spend.spent, ledger(&world).await.iter().map(|entry| entry.cost).sum());
-        assert_eq!(ledger(&world).await.len() as u64, world.models.count());
+        assert_eq!(spend.spent, world.ledger().await.iter().map(|entry| entry.cost).sum());
+        assert_eq!(world.ledger().await.len() as u64, world.models.count());
     }
 }
 
@@ -228,7 +220,8 @@ async fn threat_127_a_hundred_programs_with_little_left_stay_below_the_cap() {
         .unwrap();
     assert!(done > 0 && done < 100, "{done}");
     assert!(spend.spent <= CAP && spend.reserved == Money::ZERO, "{spend:?}");
-    let programs = ledger(&world)
+    let programs = world
+        .ledger()
         .await
         .iter()
         .filter(|entry| entry.cost == Money(6_000_000))
@@ -287,7 +280,7 @@ async fn threat_129_who_hangs_up_pays_and_so_does_who_is_told_of_no_tokens() {
             ..Differs::default()
         })
         .await;
-        let before = ledger(&world).await.len();
+        let before = world.ledger().await.len();
         world
             .models
             .next(Answer::Stall(Speech::text(&"word ".repeat(300)), 200));
@@ -312,7 +305,7 @@ async fn threat_129_who_hangs_up_pays_and_so_does_who_is_told_of_no_tokens() {
             .unwrap();
         assert!(said.contains("\"error\""), "{said}");
         told(&world, &accepted, 2).await;
-        let entries = ledger(&world).await.split_off(before);
+        let entries = world.ledger().await.split_off(before);
         assert_eq!(entries.len(), 2);
         for entry in &entries {
             assert!(entry.estimated, "{entry:?}");
@@ -396,7 +389,7 @@ async fn threat_133_what_could_not_be_metered_does_not_reach_the_provider() {
             > 0
     );
     assert_eq!(world.models.count(), count);
-    assert_eq!(ledger(&world).await.len() as u64, count);
+    assert_eq!(world.ledger().await.len() as u64, count);
     over(&world, &accepted).await;
     // Without a run nobody asks anything.
     let (_, client) = world.inside.newest();

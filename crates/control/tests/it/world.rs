@@ -11,7 +11,7 @@ use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, Sett
 use sandbox::{ImageDigest, SandboxProvider, Simulator};
 use secret::Secret;
 use serde_json::{Value, json};
-use store::{Accepted, Asker, AuditFilter, AuditFrom, AuditRecord, Run, Store, Target, User};
+use store::{Accepted, Asker, AuditFilter, AuditFrom, AuditRecord, LedgerEntry, Run, Store, Target, UsageFilter, User};
 use tempfile::TempDir;
 use testkit::model_server::{Answer, ModelServer, Speech};
 use testkit::within;
@@ -229,6 +229,12 @@ impl World {
         };
         let page = self.store.audit_page(Asker::System, filter, AuditFrom::After(0), 1_000);
         page.await.unwrap().records
+    }
+
+    /// Every call of a model that was paid.
+    pub(crate) async fn ledger(&self) -> Vec<LedgerEntry> {
+        let ledger = self.store.ledger(Asker::System, UsageFilter::default(), 0, 1_000);
+        ledger.await.unwrap()
     }
 
     /// The history in short: `ada: go`, `m: words`, `m: exec(code)`, `result: words`.

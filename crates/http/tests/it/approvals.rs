@@ -34,7 +34,7 @@ async fn a_question_is_answered_by_whoever_saw_it() {
     let (world, session, asked) = asked().await;
     let id = asked["approval"].as_str().unwrap();
     let path = format!("/api/v1/approvals/{id}");
-    let listed: Value = world.get("/api/v1/approvals", &world.ada).await.json().await.unwrap();
+    let listed = world.json("/api/v1/approvals", &world.ada).await;
     let listed = &listed["approvals"][0];
     assert_eq!(
         (&listed["id"], &listed["request"]),
@@ -45,7 +45,7 @@ async fn a_question_is_answered_by_whoever_saw_it() {
         (Some("pending"), Some("exec"))
     );
     assert_eq!(listed["request"]["arguments"]["code"], "echo");
-    let one: Value = world.get(&path, &world.ada).await.json().await.unwrap();
+    let one = world.json(&path, &world.ada).await;
     assert_eq!(&one, listed);
 
     let answer = async |token: &str, body: Value| {
@@ -77,7 +77,7 @@ async fn a_question_is_answered_by_whoever_saw_it() {
     // Anothers' does not exist.
     assert_eq!(answer(&world.eve, yes.clone()).await, 404);
     assert_eq!(world.get(&path, &world.eve).await.status(), 404);
-    let none: Value = world.get("/api/v1/approvals", &world.eve).await.json().await.unwrap();
+    let none = world.json("/api/v1/approvals", &world.eve).await;
     assert_eq!(none["approvals"], json!([]));
     let of_ada = format!("/api/v1/approvals?session={session}");
     assert_eq!(world.get(&of_ada, &world.eve).await.status(), 404);
@@ -115,6 +115,6 @@ async fn threat_078_the_token_of_a_session_answers_nothing() {
         .await
         .unwrap();
     assert_eq!(answered.status(), 401);
-    let one: Value = world.get(&path, &world.ada).await.json().await.unwrap();
+    let one = world.json(&path, &world.ada).await;
     assert_eq!(one["state"], "pending");
 }

@@ -40,12 +40,7 @@ async fn prompts_that_are_none_are_refused_in_words() {
         assert_eq!(found, status, "{shown}: {message}");
         assert!(message.contains(words) && !message.is_empty(), "{shown}: {message}");
     }
-    let after: Value = world
-        .get(&format!("/api/v1/sessions/{session}"), &world.ada)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let after = world.json(&format!("/api/v1/sessions/{session}"), &world.ada).await;
     assert!(after["run"].is_null() && after["messages"] == 0, "{after}");
 }
 

@@ -222,7 +222,7 @@ async fn threat_076_a_scope_takes_away_and_an_explanation_says_so() {
         ("tool:exec", "allow", "tools.allow:exec"),
     ] {
         let path = format!("/api/v1/policy/explain?question={question}&session={session}");
-        let explained: Value = world.get(&path, &world.ada).await.json().await.unwrap();
+        let explained = world.json(&path, &world.ada).await;
         assert_eq!(explained["decision"]["outcome"], outcome, "{explained}");
         assert_eq!(explained["decision"]["rule"], rule, "{explained}");
         assert_eq!(explained["layers"].as_array().unwrap().len(), 2, "{explained}");

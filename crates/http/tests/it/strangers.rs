@@ -115,11 +115,11 @@ async fn threat_064_a_token_in_a_url_is_refused() {
 async fn threat_066_what_is_anothers_does_not_exist() {
     let world = World::new().await;
     let session = world.worked("my little secret").await;
-    let me: Value = world.get("/api/v1/me", &world.ada).await.json().await.unwrap();
+    let me = world.json("/api/v1/me", &world.ada).await;
     let ada = me["id"].as_str().unwrap();
-    let tokens: Value = world.get("/api/v1/tokens", &world.ada).await.json().await.unwrap();
+    let tokens = world.json("/api/v1/tokens", &world.ada).await;
     let token = tokens["tokens"][0]["id"].as_str().unwrap();
-    let sandboxes: Value = world.get("/api/v1/sandboxes", &world.admin).await.json().await.unwrap();
+    let sandboxes = world.json("/api/v1/sandboxes", &world.admin).await;
     let sandbox = sandboxes["sandboxes"][0]["id"].as_str().unwrap();
     assert_eq!(sandboxes["sandboxes"][0]["state"], "running");
 
@@ -172,11 +172,6 @@ async fn threat_066_what_is_anothers_does_not_exist() {
             .status(),
         200
     );
-    let again: Value = world
-        .get(&format!("/api/v1/sessions/{session}"), &world.ada)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let again = world.json(&format!("/api/v1/sessions/{session}"), &world.ada).await;
     assert!(again["archived"].is_null(), "{again}");
 }

@@ -13,24 +13,16 @@ async fn a_key_finds_its_session_again_and_pages_follow_each_other() {
     let first = open("one").await;
     assert_eq!(open("one").await, first);
     let mut all = vec![first.clone(), open("two").await, open("three").await];
-    let found: Value = world
-        .get("/api/v1/sessions?key=one", &world.ada)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let found = world.json("/api/v1/sessions?key=one", &world.ada).await;
     assert_eq!(found["sessions"][0]["id"], first);
     assert!(found["sessions"].as_array().unwrap().len() == 1 && found["next"].is_null());
 
     let mut listed = Vec::new();
     let mut after = String::new();
     loop {
-        let page: Value = world
-            .get(&format!("/api/v1/sessions?limit=1{after}"), &world.ada)
-            .await
-            .json()
-            .await
-            .unwrap();
+        let page = world
+            .json(&format!("/api/v1/sessions?limit=1{after}"), &world.ada)
+            .await;
         listed.extend(
             page["sessions"]
                 .as_array()
@@ -49,12 +41,7 @@ async fn a_key_finds_its_session_again_and_pages_follow_each_other() {
     world
         .post(&format!("/api/v1/sessions/{first}/archive"), &world.ada, json!({}))
         .await;
-    let page: Value = world
-        .get("/api/v1/sessions?archived=true", &world.ada)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let page = world.json("/api/v1/sessions?archived=true", &world.ada).await;
     assert_eq!(page["sessions"][0]["id"], first);
 }
 
@@ -77,12 +64,9 @@ async fn files_go_in_and_come_out_as_they_were() {
     assert_eq!(got.headers()["content-disposition"], "attachment");
     assert_eq!(got.headers()["x-content-type-options"], "nosniff");
     assert!(got.bytes().await.unwrap() == bytes);
-    let listed: Value = world
-        .get(&format!("/api/v1/sessions/{session}/files"), &world.ada)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let listed = world
+        .json(&format!("/api/v1/sessions/{session}/files"), &world.ada)
+        .await;
     assert_eq!(listed["files"][0]["path"], "data set.bin");
     assert_eq!(listed["files"][0]["bytes"], 300_000);
 }
@@ -115,24 +99,15 @@ async fn a_prompt_that_is_sent_again_is_done_once() {
 async fn money_people_and_what_happened_can_be_asked_for() {
     let world = World::new().await;
     let session = world.worked("hello").await;
-    let usage: Value = world
-        .get(&format!("/api/v1/usage?session={session}&by=model"), &world.ada)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let usage = world
+        .json(&format!("/api/v1/usage?session={session}&by=model"), &world.ada)
+        .await;
     assert_eq!(usage["sums"][0]["name"], "m");
     assert!(usage["sums"][0]["cost"].as_i64().unwrap() > 0, "{usage}");
 
     // One by one, page by page; nobody else's.
-    let calls = async |query: &str, token: &str| -> Value {
-        world
-            .get(&format!("/api/v1/usage/calls{query}"), token)
-            .await
-            .json()
-            .await
-            .unwrap()
-    };
+    let calls =
+        async |query: &str, token: &str| -> Value { world.json(&format!("/api/v1/usage/calls{query}"), token).await };
     let first = calls("?limit=1", &world.ada).await;
     assert_eq!(
         (&first["calls"][0]["model"], &first["calls"][0]["cost"]),
@@ -177,19 +152,9 @@ async fn money_people_and_what_happened_can_be_asked_for() {
         audit.contains("token") && audit.contains("user") && !audit.contains(secret),
         "{audit}"
     );
-    let verdict: Value = world
-        .get("/api/v1/audit/verify", &world.admin)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let verdict = world.json("/api/v1/audit/verify", &world.admin).await;
     assert!(verdict["broken_at"].is_null() && verdict["entries"].as_i64().unwrap() > 0);
-    let by_trigger: Value = world
-        .get("/api/v1/usage?by=trigger", &world.ada)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let by_trigger = world.json("/api/v1/usage?by=trigger", &world.ada).await;
     assert_eq!(by_trigger["sums"][0]["name"], "api:test", "the label of ada's token");
     // What she makes with it counts there too, whatever it is called and says that it is.
     let other = world.post("/api/v1/tokens", &world.ada, json!({"label": "free"})).await;
@@ -202,7 +167,7 @@ async fn money_people_and_what_happened_can_be_asked_for() {
         "/api/v1/audit?action=prompt.accepted&run={}",
         accepted["run"].as_str().unwrap()
     );
-    let audited: Value = world.get(&audited, &world.admin).await.json().await.unwrap();
+    let audited = world.json(&audited, &world.admin).await;
     assert_eq!(audited["entries"][0]["detail"]["trigger"], "cli:test", "{audited}");
 }
 
@@ -221,17 +186,14 @@ async fn the_audit_log_is_asked_for_by_what_its_entries_say_and_given_whole_in_l
             .post("/api/v1/tokens", &world.ada, json!({ "label": label }))
             .await;
     }
-    let me: Value = world.get("/api/v1/me", &world.ada).await.json().await.unwrap();
+    let me = world.json("/api/v1/me", &world.ada).await;
     let ada = me["user"]["id"].as_str().or(me["id"].as_str()).unwrap().to_owned();
-    let page: Value = world
-        .get(
+    let page = world
+        .json(
             &format!("/api/v1/audit?action=token.*&user={ada}&limit=2"),
             &world.admin,
         )
-        .await
-        .json()
-        .await
-        .unwrap();
+        .await;
     let entries = page["entries"].as_array().unwrap();
     assert_eq!((entries.len(), &page["last"]), (2, &json!(false)));
     assert_eq!(entries[0]["detail"]["label"], "token 599");
@@ -274,12 +236,7 @@ async fn the_audit_log_is_asked_for_by_what_its_entries_say_and_given_whole_in_l
 async fn whoever_follows_the_audit_log_sees_what_is_written_next() {
     use futures::StreamExt;
     let world = World::new().await;
-    let verdict: Value = world
-        .get("/api/v1/audit/verify", &world.admin)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let verdict = world.json("/api/v1/audit/verify", &world.admin).await;
     let path = format!("/api/v1/audit/stream?follow=true&after={}", verdict["entries"]);
     let mut following = world.get(&path, &world.admin).await.bytes_stream();
     world
@@ -300,20 +257,10 @@ async fn whoever_follows_the_audit_log_sees_what_is_written_next() {
         verdict["entries"],
         verdict["head"].as_str().unwrap()
     );
-    let held: Value = world
-        .get(&format!("/api/v1/audit/verify?{noted}"), &world.admin)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let held = world.json(&format!("/api/v1/audit/verify?{noted}"), &world.admin).await;
     assert!(held["broken_at"].is_null(), "{held}");
     let other = format!("number=1&hash={}", "0".repeat(64));
-    let held: Value = world
-        .get(&format!("/api/v1/audit/verify?{other}"), &world.admin)
-        .await
-        .json()
-        .await
-        .unwrap();
+    let held = world.json(&format!("/api/v1/audit/verify?{other}"), &world.admin).await;
     assert_eq!(held["broken_at"], 1);
     assert!(held["broken"].as_str().unwrap().contains("written anew"), "{held}");
 }

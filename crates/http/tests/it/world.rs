@@ -144,6 +144,11 @@ impl World {
         self.request(Method::GET, path, token).send().await.unwrap()
     }
 
+    /// What a path answers, as JSON.
+    pub async fn json(&self, path: &str, token: &str) -> Value {
+        self.get(path, token).await.json().await.unwrap()
+    }
+
     /// The answer to a POST, which must have gone well.
     pub async fn post(&self, path: &str, token: &str, body: Value) -> Value {
         let response = self
