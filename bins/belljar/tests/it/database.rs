@@ -170,7 +170,7 @@ async fn threat_094_a_statement_fills_neither_disk_nor_memory() {
     let sorted = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT printf('%0100000d', n) AS x FROM t ORDER BY x";
     let refused = fault(shop.all(sorted).await);
     assert!(matches!(refused, FileFault::TooLarge(_)), "{refused:?}");
-    let columns = vec!["printf('%015000000d', 1)"; 4].join(", ");
+    let columns = ["printf('%015000000d', 1)"; 4].join(", ");
     let refused = fault(shop.all(&format!("SELECT {columns}")).await);
     assert!(matches!(refused, FileFault::TooLarge(_)), "{refused:?}");
     assert_eq!(shop.state(), before);

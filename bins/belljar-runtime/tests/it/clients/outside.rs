@@ -46,8 +46,8 @@ impl Outside {
         let authority = Authority::new();
         let mut roots = RootCertStore::empty();
         roots.add(authority.der().clone()).unwrap();
-        let (audit, mut told) = tokio::sync::mpsc::channel(1_000);
-        tasks.spawn_until_stopped(async move { while told.recv().await.is_some() {} });
+        let (audit, mut told) = egress::books();
+        tasks.spawn_until_stopped(async move { while told.next().await.is_some() {} });
         let rules: BTreeMap<String, Rule> = toml::from_str(RULES).unwrap();
         let key = BTreeMap::from([("env:KEY".parse().unwrap(), Secret::new(KEY))]);
         let furnished = folder.to_owned();

@@ -42,7 +42,7 @@ fn attempt() {
         confine_to(database.as_ref(), 60).unwrap();
         assert!(std::fs::read(&database).is_ok());
         let refused = |result: std::io::Result<()>| {
-            assert!(result.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied))
+            assert!(result.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied));
         };
         refused(std::fs::read("/etc/passwd").map(drop));
         refused(std::fs::OpenOptions::new().append(true).open(&database).map(drop));
