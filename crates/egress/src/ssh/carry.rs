@@ -10,14 +10,13 @@ use lifecycle::Tasks;
 use policy::Destination;
 use russh::keys::PrivateKey;
 use russh::server::{self, run_stream};
-use russh::{Channel, MethodKind, MethodSet, SshId, client};
+use russh::{MethodKind, MethodSet, SshId};
 use secret::Source;
 use tokio::io::{DuplexStream, copy_bidirectional};
 use tokio::time::timeout;
 
 use super::gate::{Gate, Gated, MESSAGES};
 use super::inside::Inside;
-use super::outside::{self, Outside};
 use super::{HostKeyError, own_key};
 use crate::intercept::{Pending, Stream};
 use crate::{Code, Denied, Outcome, Record, Request, Rule};
@@ -53,7 +52,6 @@ pub(super) struct Way {
     pub(super) gate: Gate,
     /// A client was let in, so it speaks SSH.
     pub(super) speaks: AtomicBool,
-    upstream: tokio::sync::Mutex<Option<(client::Handle<Outside>, Gate)>>,
 }
 
 /// A connection to carry.
@@ -120,7 +118,6 @@ impl Ssh {
             tasks: beside.0.clone(),
             gate: Gate::default(),
             speaks: AtomicBool::new(false),
-            upstream: tokio::sync::Mutex::default(),
         });
         let (mut near, far) = tokio::io::duplex(BETWEEN);
         let serve = serve(Arc::clone(&self.inside), far, Arc::clone(&way));
@@ -177,26 +174,6 @@ fn configuration(key: PrivateKey) -> Arc<server::Config> {
 impl Way {
     pub(super) fn place(&self) -> String {
         format!("{}:{}", self.host, self.port)
-    }
-
-    /// A channel to the server, over the connection that there is or a new one.
-    pub(super) async fn open(&self) -> Result<(Channel<client::Msg>, Gate), Denied> {
-        let Some(ssh) = &self.rule.ssh else {
-            return Err(self.broken("the rule says nothing of SSH"));
-        };
-        let mut upstream = self.upstream.lock().await;
-        let (handle, gate) = match upstream.take() {
-            Some((handle, gate)) if !handle.is_closed() => (handle, gate),
-            _ => {
-                let gate = Gate::default();
-                (outside::connect(self, ssh, &gate).await?, gate)
-            }
-        };
-        let channel = handle.channel_open_session().await;
-        let channel = channel.map_err(|error| self.broken(&causes::with_causes(&error)))?;
-        gate.open(channel.id());
-        *upstream = Some((handle, gate.clone()));
-        Ok((channel, gate))
     }
 
     pub(super) fn broken(&self, why: &str) -> Denied {

@@ -7,12 +7,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use causes::with_causes;
 use russh::server::Msg;
-use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, client};
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, client};
 
-use super::Asked;
 use super::carry::Way;
 use super::gate::Gate;
 use super::inside::{STDERR, words};
+use super::{Asked, outside};
 use crate::{Code, Denied};
 
 /// How a command ends of which the server did not say how.
@@ -55,9 +55,15 @@ async fn run(
     asked: &Asked,
     passed: &Passed,
 ) -> Result<u32, Denied> {
-    let (channel, gate) = way.open().await?;
-    let id = channel.id();
-    let (answers, out) = channel.split();
+    let Some(ssh) = &way.rule.ssh else {
+        return Err(way.broken("the rule says nothing of SSH"));
+    };
+    // A connection of its own: on a shared one, a command that nobody reads would hold up the room that others are given, and
+    // these the room that it waits for.
+    let gate = Gate::default();
+    let server = outside::connect(way, ssh, &gate).await?;
+    let channel = server.channel_open_session().await;
+    let (answers, out) = channel.map_err(|error| way.broken(&with_causes(&error)))?.split();
     let both = Both {
         way,
         asked,
@@ -68,7 +74,7 @@ async fn run(
     };
     let ended = both.carry(from, answers).await;
     let _ = both.out.close().await;
-    both.gate.close(id);
+    let _ = server.disconnect(Disconnect::ByApplication, "", "").await;
     ended
 }
 

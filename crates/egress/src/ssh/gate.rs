@@ -3,6 +3,9 @@
 //! The SSH library gives a peer new room as soon as bytes were read, and stands still, writing included, when it cannot hand
 //! them on. Two of it back to back would wait for each other for ever. So its queues are made wide enough never to be full,
 //! and reading from the connection stops before they are.
+//!
+//! What is not read may be the word that gives the other direction room. So two gates that are full at once, that of what a
+//! client says and that of what the server says, stay full: no two commands share the second.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,20 +17,22 @@ use russh::ChannelId;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Bytes that are held at most, over all channels of a connection.
-const HELD: usize = 1 << 20;
+const HELD: u32 = 1 << 20;
 /// What a message counts beside its bytes.
-const MESSAGE: usize = 256;
+const MESSAGE: u32 = 256;
 /// Messages for which a queue must have room: what is held, what one packet brings beyond it, and what has no bytes.
-pub(super) const MESSAGES: usize = 2 * HELD / MESSAGE;
+pub(super) const MESSAGES: usize = (2 * HELD / MESSAGE) as usize;
 
 /// Counts what is held of one connection.
 #[derive(Clone, Default)]
 pub(super) struct Gate(Arc<Mutex<State>>);
 
+/// The library hands bytes on before it says that they came, so they may be gone before they were counted: the counts are
+/// below zero for that moment.
 #[derive(Default)]
 struct State {
-    held: usize,
-    channels: HashMap<ChannelId, usize>,
+    held: i64,
+    channels: HashMap<ChannelId, i64>,
     waiting: Option<Waker>,
 }
 
@@ -36,9 +41,10 @@ impl Gate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts for a channel from now on.
+    /// Counts for a channel from now on: before its first byte can come, since bytes of channels that are not known were those
+    /// of channels that are over.
     pub(super) fn open(&self, channel: ChannelId) {
-        self.lock().channels.insert(channel, 0);
+        self.lock().channels.entry(channel).or_default();
     }
 
     /// How many channels it counts for.
@@ -46,23 +52,14 @@ impl Gate {
         self.lock().channels.len()
     }
 
-    /// So many bytes were read.
+    /// A message with so many bytes was read.
     pub(super) fn came(&self, channel: ChannelId, bytes: usize) {
-        let mut state = self.lock();
-        if let Some(held) = state.channels.get_mut(&channel) {
-            *held += bytes + MESSAGE;
-            state.held += bytes + MESSAGE;
-        }
+        self.lock().add(channel, cost(bytes));
     }
 
-    /// They were written.
+    /// It was written.
     pub(super) fn went(&self, channel: ChannelId, bytes: usize) {
-        let mut state = self.lock();
-        if let Some(held) = state.channels.get_mut(&channel) {
-            *held -= bytes + MESSAGE;
-            state.held -= bytes + MESSAGE;
-            state.wake();
-        }
+        self.lock().add(channel, -cost(bytes));
     }
 
     /// The channel is over; nobody wants what is held of it.
@@ -75,9 +72,25 @@ impl Gate {
     }
 }
 
+fn cost(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX).saturating_add(MESSAGE.into())
+}
+
 impl State {
+    fn add(&mut self, channel: ChannelId, cost: i64) {
+        if let Some(held) = self.channels.get_mut(&channel) {
+            *held += cost;
+            self.held += cost;
+            self.wake();
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.held >= i64::from(HELD)
+    }
+
     fn wake(&mut self) {
-        if self.held < HELD
+        if !self.is_full()
             && let Some(waiting) = self.waiting.take()
         {
             waiting.wake();
@@ -105,7 +118,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gated<S> {
     ) -> Poll<io::Result<()>> {
         {
             let mut state = self.gate.lock();
-            if state.held >= HELD {
+            if state.is_full() {
                 state.waiting = Some(context.waker().clone());
                 return Poll::Pending;
             }

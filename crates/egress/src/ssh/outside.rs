@@ -49,6 +49,17 @@ impl client::Handler for Outside {
         Ok(pinned)
     }
 
+    async fn channel_open_confirmation(
+        &mut self,
+        channel: ChannelId,
+        _: u32,
+        _: u32,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.gate.open(channel);
+        Ok(())
+    }
+
     async fn data(&mut self, channel: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Self::Error> {
         self.gate.came(channel, data.len());
         Ok(())

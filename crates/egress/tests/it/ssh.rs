@@ -220,6 +220,60 @@ async fn much_passes_both_ways_at_once() {
     assert_eq!((record.sent, record.received), (24_000_000, 24_000_000));
 }
 
+/// The library's ends run on threads of their own, and commands share connections.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn much_passes_both_ways_in_commands_that_share_a_connection() {
+    const COMMANDS: usize = 6;
+    const BYTES: usize = 6_000_000;
+    let Some(forge) = Forge::new("").await else { return };
+    let socket = format!("-S{}", forge.folder.path().join("shared").display());
+    let ssh = |arguments: &[&str]| {
+        let mut command = Command::new("ssh");
+        command.args(forge.options()).arg(&socket).args(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command
+    };
+    // It says so when others can share it.
+    let mut first = ssh(&["-M", "127.0.0.1", "echo ready; cat"]).spawn().unwrap();
+    let mut ready = [0; 6];
+    let said = first.stdout.as_mut().unwrap();
+    testkit::within("a command runs", said.read_exact(&mut ready))
+        .await
+        .unwrap();
+    let mut running = tokio::task::JoinSet::new();
+    for number in 0..COMMANDS {
+        let takes = number % 2 == 0;
+        let remote = if takes {
+            "wc -c".to_owned()
+        } else {
+            format!("head -c {BYTES} /dev/zero")
+        };
+        let mut child = ssh(&["127.0.0.1", &remote]).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        running.spawn(async move {
+            if takes {
+                input.write_all(&vec![0; BYTES]).await.unwrap();
+            }
+            drop(input);
+            let output = child.wait_with_output().await.unwrap();
+            assert!(output.status.success(), "{:?}", output.status);
+            if takes {
+                assert_eq!(text(&output.stdout).trim(), BYTES.to_string());
+            } else {
+                assert_eq!(output.stdout.len(), BYTES);
+            }
+        });
+    }
+    testkit::within("all of it passed", running.join_all()).await;
+    drop(first.stdin.take());
+    assert!(testkit::within("ssh ends", first.wait()).await.unwrap().success());
+    for _ in 0..COMMANDS {
+        let (_, status, outcome, record) = forge.told().await;
+        let most = record.sent.max(record.received);
+        assert_eq!((status, outcome, most), (0, Ok(()), BYTES as u64));
+    }
+}
+
 #[tokio::test]
 async fn threat_015_no_shell_no_terminal_no_subsystem_and_no_forwarding() {
     let Some(forge) = Forge::new("").await else { return };
