@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use policy::Ports;
+
 use super::{Rule, Scheme};
 use crate::inject::{Injection, Slot};
 
@@ -71,6 +73,15 @@ fn ssh(rule: &Rule) -> Vec<String> {
             "a rule with `ssh` is about nothing else: write schemes = [\"ssh\"], and another rule for the rest"
                 .to_owned(),
         );
+    }
+    for host in &rule.hosts {
+        if !matches!(host.ports(), Ports::One(_)) {
+            let name = host.to_string();
+            let name = name.trim_end_matches(":*");
+            words.push(format!(
+                "`{host}` does not say at which port SSH is spoken (without one it means 80 and 443): write `{name}:22`"
+            ));
+        }
     }
     let reads = rule.methods.is_some()
         || rule.paths.is_some()

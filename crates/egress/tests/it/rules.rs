@@ -88,6 +88,14 @@ fn threat_015_a_rule_for_ssh_names_user_and_host_key_and_nothing_of_http() {
     assert!(mistake(&ssh("methods = [\"GET\"]")).contains("HTTP"));
     assert!(mistake(&ssh("").replace("schemes = [\"ssh\"]\n", "")).contains("schemes = [\"ssh\"]"));
     assert!(mistake("[a]\nhosts = [\"a.test:22\"]\nschemes = [\"ssh\"]").contains("wants a table"));
+    for (host, instead) in [
+        ("forge.test", "`forge.test:22`"),
+        ("forge.test:*", "`forge.test:22`"),
+        ("[fd00::5]", "`[fd00::5]:22`"),
+    ] {
+        let refused = mistake(&ssh("").replace("forge.test:22", host));
+        assert!(refused.contains(instead), "{refused}");
+    }
     let raw = "[raw]\nhosts = [\"*.test:22\"]\nschemes = [\"tcp\"]";
     assert!(mistake(&ssh(raw)).contains("unread"));
 }
