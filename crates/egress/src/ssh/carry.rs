@@ -79,7 +79,7 @@ impl Ssh {
     /// With the host key in a folder, which is there already.
     pub(crate) fn open(folder: &Path) -> Result<Self, HostKeyError> {
         let key = own_key::open(folder)?;
-        let shown = key.public_key().to_openssh().unwrap_or_default();
+        let shown = own_key::shown(&key, folder)?;
         Ok(Self {
             shown: format!("* {shown}\n"),
             inside: configuration(key),

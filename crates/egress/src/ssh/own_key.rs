@@ -81,6 +81,14 @@ pub(super) fn open(folder: &Path) -> Result<PrivateKey, HostKeyError> {
     }
 }
 
+/// A key's public half, as `known_hosts` has it.
+pub(super) fn shown(key: &PrivateKey, folder: &Path) -> Result<String, HostKeyError> {
+    key.public_key().to_openssh().map_err(|source| HostKeyError::Malformed {
+        path: folder.join(FILE),
+        source,
+    })
+}
+
 /// Whole, or not at all.
 fn keep(folder: &Path, path: &Path, text: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("unfinished");
