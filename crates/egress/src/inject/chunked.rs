@@ -88,16 +88,11 @@ impl Resign {
                 Ok(true)
             }
             State::Frame | State::Trailers { .. } | State::End => {
-                let Some(end) = memmem::find(&self.held, b"\r\n") else {
-                    return if self.held.len() > LINE {
-                        Err("a line in it is too long")
-                    } else {
-                        Ok(false)
-                    };
-                };
-                if end > LINE {
+                let end = memmem::find(&self.held, b"\r\n");
+                if end.unwrap_or(self.held.len()) > LINE {
                     return Err("a line in it is too long");
                 }
+                let Some(end) = end else { return Ok(false) };
                 let line = self.held.split_to(end + 2);
                 self.line(&line[..end], signed)?;
                 Ok(true)
