@@ -24,7 +24,7 @@ use crate::{Code, Denied, Outcome, Record, Request, Rule};
 /// Bytes of a channel that may be under way.
 pub(super) const WINDOW: u32 = 1 << 20;
 /// Bytes between the connection and the library.
-const BETWEEN: usize = 64 << 10;
+pub(super) const BETWEEN: usize = 64 << 10;
 /// How long the last words to a client may take.
 const FAREWELL: Duration = Duration::from_secs(2);
 
@@ -40,14 +40,8 @@ pub(crate) struct Ssh {
 
 /// What a connection's commands share.
 pub(super) struct Way {
-    pub(super) rule: Arc<Rule>,
-    pub(super) session: SessionId,
-    pub(super) host: Destination,
-    pub(super) port: u16,
-    pub(super) secrets: Arc<dyn Source>,
-    pub(super) dial: Connect,
-    pub(super) audit: Arc<dyn Fn(Record) + Send + Sync>,
-    pub(super) tasks: Tasks,
+    /// Its tasks end with it.
+    pub(super) connection: Connection,
     /// What is held of what the client says.
     pub(super) gate: Gate,
     /// A client was let in, so it speaks SSH.
@@ -95,27 +89,11 @@ impl Ssh {
     ///
     /// # Errors
     /// When what was said is no SSH, or the session's bytes are used up. What was refused of commands was audited already.
-    pub(crate) async fn carry(&self, connection: Connection, mut client: impl Stream) -> Result<(), Denied> {
-        let Connection {
-            rule,
-            session,
-            host,
-            port,
-            secrets,
-            dial,
-            audit,
-            tasks,
-        } = connection;
-        let beside = Beside(tasks.child());
+    pub(crate) async fn carry(&self, mut connection: Connection, mut client: impl Stream) -> Result<(), Denied> {
+        let beside = Beside(connection.tasks.child());
+        connection.tasks = beside.0.clone();
         let way = Arc::new(Way {
-            rule,
-            session,
-            host,
-            port,
-            secrets,
-            dial,
-            audit,
-            tasks: beside.0.clone(),
+            connection,
             gate: Gate::default(),
             speaks: AtomicBool::new(false),
         });
@@ -154,7 +132,7 @@ fn no_ssh(way: &Way, error: &russh::Error) -> Denied {
         format!("what was sent to {} is no SSH that can be spoken: {error}", way.place()),
         "use an SSH client of this decade; the broker's host key is Ed25519",
     )
-    .by(&way.rule.name)
+    .by(&way.connection.rule.name)
 }
 
 fn configuration(key: PrivateKey) -> Arc<server::Config> {
@@ -173,7 +151,7 @@ fn configuration(key: PrivateKey) -> Arc<server::Config> {
 
 impl Way {
     pub(super) fn place(&self) -> String {
-        format!("{}:{}", self.host, self.port)
+        format!("{}:{}", self.connection.host, self.connection.port)
     }
 
     pub(super) fn broken(&self, why: &str) -> Denied {
@@ -182,23 +160,18 @@ impl Way {
             format!("the connection to {} broke: {why}", self.place()),
             "try again",
         )
-        .by(&self.rule.name)
-    }
-
-    pub(super) fn tell_refused(&self, shown: &str, denied: &Denied) {
-        let status = super::inside::REFUSED;
-        self.tell(shown, status, Some(denied.clone()), (0, 0), Duration::ZERO);
+        .by(&self.connection.rule.name)
     }
 
     /// Tells the audit of one command: what, how it ended, bytes that left and came, and how long it took.
     pub(super) fn tell(&self, shown: &str, status: u32, denied: Option<Denied>, bytes: (u64, u64), took: Duration) {
         let injected = denied.is_none();
-        (self.audit)(Record {
-            session: self.session,
-            host: self.host.to_string(),
-            port: self.port,
+        (self.connection.audit)(Record {
+            session: self.connection.session,
+            host: self.connection.host.to_string(),
+            port: self.connection.port,
             protocol: "ssh",
-            rule: Some(self.rule.name.clone()),
+            rule: Some(self.connection.rule.name.clone()),
             request: Some(Request {
                 method: "exec".to_owned(),
                 path: shown.to_owned(),

@@ -55,7 +55,7 @@ async fn run(
     asked: &Asked,
     passed: &Passed,
 ) -> Result<u32, Denied> {
-    let Some(ssh) = &way.rule.ssh else {
+    let Some(ssh) = &way.connection.rule.ssh else {
         return Err(way.broken("the rule says nothing of SSH"));
     };
     // A connection of its own: on a shared one, a command that nobody reads would hold up the room that others are given, and
@@ -152,7 +152,7 @@ impl Both<'_> {
                         format!("{place} does not run `{shown}`: it refuses"),
                         "ask for something that the host offers",
                     )
-                    .by(&self.way.rule.name));
+                    .by(&self.way.connection.rule.name));
                 }
                 ChannelMsg::Close => break,
                 _ => Ok(()),

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
 use russh::{Channel, ChannelId, ChannelOpenFailure, Pty};
@@ -14,7 +15,7 @@ use crate::{Code, Denied};
 /// Channels of one connection that are open at once.
 const CHANNELS: usize = 10;
 /// How a command ends that did not run.
-pub(super) const REFUSED: u32 = 255;
+const REFUSED: u32 = 255;
 /// Where a channel's errors go (RFC 4254, section 5.2).
 pub(super) const STDERR: u32 = 1;
 
@@ -39,12 +40,13 @@ impl Inside {
             return session.channel_failure(id);
         };
         let way = &self.way;
-        let allowed = way.rule.ssh.as_ref().is_some_and(|ssh| ssh.allows(&asked));
+        let allowed = way.connection.rule.ssh.as_ref().is_some_and(|ssh| ssh.allows(&asked));
         if !allowed {
             return self.refuse(id, &asked.shown(), &not_in_rule(way, &asked), session);
         }
         session.channel_success(id)?;
-        way.tasks
+        way.connection
+            .tasks
             .spawn_until_stopped(exec::carry(Arc::clone(way), channel, asked));
         Ok(())
     }
@@ -59,7 +61,8 @@ impl Inside {
     ) -> Result<(), russh::Error> {
         self.waiting.remove(&id);
         self.way.gate.close(id);
-        self.way.tell_refused(shown, denied);
+        self.way
+            .tell(shown, REFUSED, Some(denied.clone()), (0, 0), Duration::ZERO);
         session.channel_success(id)?;
         session.extended_data(id, STDERR, words(denied))?;
         session.exit_status_request(id, REFUSED)?;
@@ -73,7 +76,7 @@ pub(super) fn words(denied: &Denied) -> Vec<u8> {
 }
 
 fn not_in_rule(way: &Way, asked: &Asked) -> Denied {
-    let (place, shown, rule) = (way.place(), asked.shown(), &way.rule.name);
+    let (place, shown, rule) = (way.place(), asked.shown(), &way.connection.rule.name);
     let key = match asked {
         Asked::Command(_) => "commands",
         Asked::Subsystem(_) => "subsystems",
@@ -146,7 +149,7 @@ impl Handler for Inside {
             format!("{} gives no shell: only single commands run there", self.way.place()),
             "write the command behind the host, as in `ssh HOST COMMAND`",
         )
-        .by(&self.way.rule.name);
+        .by(&self.way.connection.rule.name);
         self.refuse(id, "shell", &denied, session)
     }
 

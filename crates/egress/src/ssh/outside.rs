@@ -10,15 +10,13 @@ use russh::{ChannelId, SshId};
 use tokio::io::copy_bidirectional;
 
 use super::SshRule;
-use super::carry::Way;
+use super::carry::{BETWEEN, WINDOW, Way};
 use super::gate::{Gate, Gated, MESSAGES};
 use crate::inject::resolve;
 use crate::{Code, Denied};
 
 /// From the connection to the end of the login.
 const LOGIN: Duration = Duration::from_secs(30);
-/// Bytes between the connection and the library.
-const BETWEEN: usize = 64 << 10;
 
 /// What the server does.
 pub(super) struct Outside {
@@ -79,8 +77,8 @@ impl client::Handler for Outside {
 
 /// Connects, checks who answers, and logs in.
 pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Handle<Outside>, Denied> {
-    let (name, place) = (way.rule.name.as_str(), way.place());
-    let secret = resolve(&*way.secrets, &ssh.secret, name)?;
+    let (name, place) = (way.connection.rule.name.as_str(), way.place());
+    let secret = resolve(&*way.connection.secrets, &ssh.secret, name)?;
     let key = decode_secret_key(secret.expose(), None).map_err(|error| {
         Denied::new(
             Code::NoSecret,
@@ -92,15 +90,15 @@ pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Han
         )
         .by(name)
     })?;
-    let mut stream = (way.dial)().await?;
+    let mut stream = (way.connection.dial)().await?;
     let (mut near, far) = tokio::io::duplex(BETWEEN);
-    way.tasks.spawn_until_stopped(async move {
+    way.connection.tasks.spawn_until_stopped(async move {
         // One end is gone. That is how connections end.
         let _ = copy_bidirectional(&mut stream, &mut near).await;
     });
     let other = Arc::new(OnceLock::new());
     let handler = Outside {
-        rule: Arc::clone(&way.rule),
+        rule: Arc::clone(&way.connection.rule),
         gate: gate.clone(),
         other: Arc::clone(&other),
     };
@@ -152,7 +150,7 @@ fn configuration() -> Arc<client::Config> {
     Arc::new(client::Config {
         client_id: SshId::Standard("SSH-2.0-Belljar".into()),
         channel_buffer_size: MESSAGES,
-        window_size: super::carry::WINDOW,
+        window_size: WINDOW,
         ..client::Config::default()
     })
 }
