@@ -143,6 +143,7 @@ impl Admitted {
             dial: Arc::new(move || Arc::clone(&dialling).dial_for(&decided, &dialled)),
             audit: Arc::new(move |record| telling.audit.tell(record)),
             tasks: self.broker.inner.tasks.clone(),
+            opening: self.broker.inner.limits.opening,
         }
     }
 

@@ -1,5 +1,6 @@
 //! A connection that speaks SSH, from its first byte to its last.
 
+use std::future::pending;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use russh::server::{self, run_stream};
 use russh::{MethodKind, MethodSet, SshId};
 use secret::Source;
 use tokio::io::{DuplexStream, copy_bidirectional};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::gate::{Gate, Gated, MESSAGES};
 use super::inside::Inside;
@@ -58,6 +59,8 @@ pub(crate) struct Connection {
     pub(crate) dial: Connect,
     pub(crate) audit: Arc<dyn Fn(Record) + Send + Sync>,
     pub(crate) tasks: Tasks,
+    /// Whoever connects logs in within this.
+    pub(crate) opening: Duration,
 }
 
 /// Stops what runs beside a connection when that is dropped.
@@ -88,7 +91,8 @@ impl Ssh {
     /// Carries a connection until either end closes it.
     ///
     /// # Errors
-    /// When what was said is no SSH, or the session's bytes are used up. What was refused of commands was audited already.
+    /// When what was said is no SSH, nobody logs in in time, or the session's bytes are used up. What was
+    /// refused of commands was audited already.
     pub(crate) async fn carry(&self, mut connection: Connection, mut client: impl Stream) -> Result<(), Denied> {
         let beside = Beside(connection.tasks.child());
         connection.tasks = beside.0.clone();
@@ -101,7 +105,14 @@ impl Ssh {
         let serve = serve(Arc::clone(&self.inside), far, Arc::clone(&way));
         let copy = copy_bidirectional(&mut client, &mut near);
         tokio::pin!(serve, copy);
+        let late = async {
+            sleep(way.connection.opening).await;
+            if way.speaks.load(Ordering::Relaxed) {
+                pending::<()>().await;
+            }
+        };
         tokio::select! {
+            () = late => Err(not_in(&way)),
             copied = &mut copy => match copied {
                 Err(error) => match error.into_inner().and_then(|error| error.downcast::<Denied>().ok()) {
                     Some(denied) => Err(*denied),
@@ -131,6 +142,15 @@ fn no_ssh(way: &Way, error: &russh::Error) -> Denied {
         Code::Protocol,
         format!("what was sent to {} is no SSH that can be spoken: {error}", way.place()),
         "use an SSH client of this decade; the broker's host key is Ed25519",
+    )
+    .by(&way.connection.rule.name)
+}
+
+fn not_in(way: &Way) -> Denied {
+    Denied::new(
+        Code::NothingSaid,
+        format!("nobody logged in over SSH on {} in time", way.place()),
+        "use an SSH client; it is let in without a key or a password",
     )
     .by(&way.connection.rule.name)
 }

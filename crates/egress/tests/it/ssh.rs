@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use domain::SessionId;
-use egress::{Outcome, Record};
+use egress::{Limits, Outcome, Record};
 use secret::Secret;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -420,6 +421,32 @@ async fn threat_015_git_clones_and_pushes_over_ssh_without_a_key() {
         commands.push(command.split(' ').next().unwrap().to_owned());
     }
     assert_eq!(commands, ["git-upload-pack", "git-receive-pack", "git-upload-pack"]);
+}
+
+#[tokio::test]
+async fn threat_015_who_does_not_log_in_keeps_no_place() {
+    let limits = Limits {
+        opening: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let pin = "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU";
+    let rules = format!(
+        "[forge]\nhosts = [\"{HOST}:22\"]\nschemes = [\"ssh\"]\n\
+         ssh = {{ user = \"git\", secret = \"env:DEPLOY\", host_keys = [\"{pin}\"] }}\n"
+    );
+    let setting = Setting {
+        limits: Some(limits),
+        ..Setting::default()
+    };
+    let world = World::with(&rules, setting);
+    for said in [&b""[..], b"SSH-2.0-client\r\n"] {
+        let mut tunnel = world.tunnel(SessionId::new(), HOST, 22).unwrap();
+        tunnel.write_all(said).await.unwrap();
+        let mut heard = Vec::new();
+        // It may be closed before all was heard.
+        let _ = testkit::within("the end", tunnel.read_to_end(&mut heard)).await;
+        assert_eq!(world.told_denied().await, ("ssh", "nothing_said"));
+    }
 }
 
 #[tokio::test]
