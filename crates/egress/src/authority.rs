@@ -5,7 +5,6 @@
 //! that is claimed; it signs only when the old one is about to end. So at each moment whoever was claimed in the last three
 //! months trusts who signs, without anybody remembering what was told to whom.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,6 +13,8 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     PKCS_ECDSA_P256_SHA256,
 };
+
+use crate::private_file::PrivateFileError;
 
 mod files;
 mod leaves;
@@ -32,25 +33,9 @@ const BEFORE: SignedDuration = SignedDuration::from_hours(24);
 /// Why there is no certificate authority.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// A file of it cannot be read or written.
-    #[error("{attempt} {}", path.display())]
-    File {
-        /// What was tried.
-        attempt: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: io::Error,
-    },
-    /// Others can read the key.
-    #[error("the key in {} can be read by others (mode {mode:o}): remove the file, so that a new authority is made", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
+    /// A file of it cannot be read or written, or others can read the key.
+    #[error(transparent)]
+    File(#[from] PrivateFileError),
     /// A file holds something else.
     #[error("{} holds no certificate authority: remove it, so that a new one is made", path.display())]
     Malformed {

@@ -21,6 +21,7 @@ mod intercept;
 mod limits;
 mod opening;
 mod prefixed;
+mod private_file;
 mod proxy;
 mod record;
 mod roots;
@@ -37,6 +38,7 @@ pub use intercept::{
     Ask, Decided, Dial, Intercept, Matching, Parts, PathPattern, PathPatternError, Pending, Stream, TokenAnswers,
 };
 pub use limits::Limits;
+pub use private_file::PrivateFileError;
 pub use proxy::{ProxySettings, ProxyUrl};
 pub use record::{Outcome, Record, Request};
 pub use roots::machine_roots;

@@ -79,7 +79,10 @@ fn an_authority_is_made_once_and_its_key_is_for_this_user_alone() {
 
     fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
     let open = Authorities::open(&folder, start()).map(drop).unwrap_err();
-    assert!(matches!(open, AuthorityError::Open { mode: 0o640, .. }), "{open}");
+    assert!(
+        matches!(open, AuthorityError::File(PrivateFileError::Open { mode: 0o640, .. })),
+        "{open}"
+    );
     fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
     fs::write(&file, "nothing").unwrap();
     let malformed = Authorities::open(&folder, start()).map(drop).unwrap_err();
