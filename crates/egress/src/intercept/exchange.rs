@@ -11,6 +11,7 @@ use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use scrub::Scrub;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::body::{Download, Ledger};
 use super::pool::{Key, Load};
@@ -90,6 +91,18 @@ impl Exchange {
         }
     }
 
+    /// So many places of the session's requests.
+    fn places(&self, count: u32) -> Result<OwnedSemaphorePermit, Denied> {
+        let places = self.shared.places(self.decided.session);
+        places.try_acquire_many_owned(count).map_err(|_| {
+            Denied::new(
+                Code::TooManyRequests,
+                "the session has too many requests under way",
+                "wait for some of them to end",
+            )
+        })
+    }
+
     async fn carry(
         &self,
         request: Request<Incoming>,
@@ -104,14 +117,7 @@ impl Exchange {
                 "use a method that asks for or changes a resource",
             ));
         }
-        let place = self.shared.places(decided.session).try_acquire_owned().map_err(|_| {
-            Denied::new(
-                Code::TooManyRequests,
-                "the session has too many requests under way",
-                "wait for some of them to end",
-            )
-        })?;
-        ledger.holds(place);
+        ledger.holds(self.places(1)?);
         let matching = (self.shared.parts.matching)(decided)?;
         let outgoing = self.prepare(request, &matching).await?;
         ledger.sends(&outgoing.rule.name, Arc::clone(&outgoing.meter));

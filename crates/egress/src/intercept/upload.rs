@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use protocol::PLACEHOLDER;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::inject::Substitute;
 use crate::inject::chunked::Resign;
@@ -110,6 +111,8 @@ pub(super) struct Upload {
     watches: Vec<Watch>,
     substitute: Option<Substitute>,
     resign: Option<Resign>,
+    /// The places of what it holds.
+    places: Option<OwnedSemaphorePermit>,
 }
 
 enum Source {
@@ -128,7 +131,18 @@ impl Upload {
             watches,
             substitute: None,
             resign: None,
+            places: None,
         }
+    }
+
+    /// Keeps places as long as it is under way.
+    pub(super) fn hold(&mut self, places: OwnedSemaphorePermit) {
+        self.places = Some(places);
+    }
+
+    /// Whether it has the places of a body that is held.
+    pub(super) const fn holds(&self) -> bool {
+        self.places.is_some()
     }
 
     /// What will tell how far it has come.

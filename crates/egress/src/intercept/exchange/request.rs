@@ -20,6 +20,8 @@ use crate::{Code, Denied, Rule, Scheme};
 const WHOLE: u64 = 4 << 20;
 /// Bytes of a body with a placeholder that is filled in before sending, so that its length can be said.
 const FILLED: u64 = 64 << 10;
+/// Places that a request takes besides its own where its body, or a chunk of it, is held.
+const HOLDS: u32 = 15;
 
 /// Headers that are between two neighbours only (RFC 9110, section 7.6.1, and what came before and after it).
 const HOP_BY_HOP: [HeaderName; 9] = [
@@ -35,6 +37,14 @@ const HOP_BY_HOP: [HeaderName; 9] = [
 ];
 
 impl Exchange {
+    /// Takes the places of a request whose body is held, once: memory has an end, also for a session with many requests.
+    fn hold(&self, upload: &mut Upload) -> Result<(), Denied> {
+        if !upload.holds() {
+            upload.hold(self.places(HOLDS)?);
+        }
+        Ok(())
+    }
+
     /// Checks a request against the rules, and writes the one that is sent.
     pub(super) async fn prepare(
         &self,
@@ -89,12 +99,14 @@ impl Exchange {
             upload.fill(substitute);
         }
         if !upload.keeps_length() && known.is_some_and(|length| length <= FILLED) {
+            self.hold(&mut upload)?;
             upload.gather(WHOLE).await?;
             head.headers.remove(header::CONTENT_LENGTH);
         } else if changes || !upload.keeps_length() {
             head.headers.remove(header::CONTENT_LENGTH);
         }
         if rule.methods.is_some() && Escape::of(&head.headers) == Escape::Form {
+            self.hold(&mut upload)?;
             let form = upload.gather(WHOLE).await?;
             if std::str::from_utf8(&form).is_ok_and(|form| inject::query::names(Some(form), "_method")) {
                 return Err(upload::other_method(name));
@@ -112,12 +124,16 @@ impl Exchange {
                     let word = if trailing { STREAMING_TRAILER } else { STREAMING };
                     word.to_owned()
                 }
-                Payload::Unhashed => signing::payload_hash(&upload.gather(WHOLE).await?),
+                Payload::Unhashed => {
+                    self.hold(&mut upload)?;
+                    signing::payload_hash(&upload.gather(WHOLE).await?)
+                }
             };
             let host = authority(decided);
             let (used, chunks) = aws.sign(&mut head, &host, &target, &payload, secrets, name)?;
             injected.secrets.extend(used);
             if let Some(trailing) = chunked {
+                self.hold(&mut upload)?;
                 upload.sign(Resign::new(chunks, trailing));
             }
         }

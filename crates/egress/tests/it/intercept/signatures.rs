@@ -3,6 +3,7 @@
 use http::{HeaderMap, StatusCode};
 use secret::Secret;
 use signing::{Keys, Scope};
+use tokio::io::AsyncWriteExt;
 
 use super::house::{House, request};
 use super::upstream::{Answer, Seen, text};
@@ -270,4 +271,43 @@ async fn threat_048_a_body_that_is_not_in_signed_chunks_is_refused() {
         let reply = house.ask(HOST, request("PUT", HOST, "/key", &signed, &body)).await;
         assert_eq!(reply.code(), "malformed", "{body}");
     }
+}
+
+/// A client that announces a chunk and never sends all of it, seventeen times.
+#[tokio::test]
+async fn threat_017_few_bodies_of_a_session_are_held_at_once() {
+    let (house, _upstream) = house().await;
+    let s3 = client_signed("eu-central-1/s3");
+    let signature = "0".repeat(64);
+    let begun = format!(
+        "PUT /key HTTP/1.1\r\nhost: {HOST}\r\nauthorization: {s3}\r\nx-amz-content-sha256: {}\r\n\
+         content-length: 100000\r\n\r\n8000;chunk-signature={signature}\r\nhalf of it",
+        signing::STREAMING
+    );
+    let mut stalled = Vec::new();
+    for _ in 0..17 {
+        let name = rustls::pki_types::ServerName::try_from(HOST).unwrap();
+        let decided = house.decided(egress::Scheme::Https, HOST, 443);
+        let mut stream = house
+            .client(b"http/1.1")
+            .connect(name, house.open(decided))
+            .await
+            .unwrap();
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        stalled.push(stream);
+    }
+    let signed = [
+        ("authorization", s3.as_str()),
+        ("x-amz-content-sha256", signing::STREAMING),
+    ];
+    let whole = chunked(&["body"], None);
+    let asked = async || {
+        let reply = house.ask(HOST, request("PUT", HOST, "/key", &signed, &whole)).await;
+        reply.status
+    };
+    let refused = async { while asked().await != StatusCode::TOO_MANY_REQUESTS {} };
+    testkit::within("another body is refused", refused).await;
+    drop(stalled);
+    let passes = async { while asked().await != StatusCode::OK {} };
+    testkit::within("it passes when the others are gone", passes).await;
 }
