@@ -3,9 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::sync::MutexGuard;
+
 use super::{Housed, HousingError, Seat};
 use crate::Control;
 use crate::live::{Live, lock};
+
+/// A session's seat, as long as this is held: no sandbox is made for it.
+type HeldSeat<'l> = MutexGuard<'l, Option<Arc<Housed>>>;
 
 /// A place for a sandbox that is being made, as long as this is held.
 pub(super) struct Promised<'l>(&'l Seat);
@@ -17,40 +22,65 @@ impl Drop for Promised<'_> {
 }
 
 impl Control {
-    /// Makes room for one more sandbox of a session's user: of those that nobody uses, the one that was unused the longest goes.
+    /// Makes room for one more sandbox of a session's user: of those that nobody uses, the ones that were unused the longest go.
     pub(super) async fn make_room<'l>(&self, live: &'l Live) -> Result<Promised<'l>, HousingError> {
-        let _one_at_a_time = self.0.housing.room.lock().await;
-        let most = self.0.config.sandboxes_per_user;
-        loop {
-            let mut theirs = self.0.lives.all();
-            theirs.retain(|other| other.owner == live.owner && other.session != live.session && other.seat.counts());
-            if theirs.len() < most {
-                live.seat.promised.store(true, Ordering::SeqCst);
-                return Ok(Promised(&live.seat));
+        let theirs;
+        let mut removed = Vec::new();
+        let promised = {
+            let _one_counts = self.0.housing.room.lock().await;
+            theirs = self.taken_by(live);
+            let most = self.0.config.sandboxes_per_user;
+            let mut count = theirs.len();
+            for other in by_last_use(&theirs) {
+                if count < most {
+                    break;
+                }
+                // Its seat is held until it is gone: nobody makes another for its session meanwhile.
+                if let Some(taken) = take_unused(other) {
+                    removed.push((other, taken));
+                    count -= 1;
+                }
             }
-            let unused = theirs.iter().filter_map(|other| {
-                let housed = other.seat.unused()?;
-                let since = *lock(&housed.used);
-                Some((since, other))
-            });
-            let Some((_, other)) = unused.min_by_key(|(since, _)| *since) else {
-                return Err(HousingError::TooMany(most));
-            };
-            self.clear(other).await;
-        }
-    }
-
-    /// Removes a session's sandbox where still nobody uses it; its files stay.
-    async fn clear(&self, other: &Live) {
-        let Ok(mut seat) = other.seat.housed.try_lock() else {
-            return;
+            if count < most {
+                live.seat.promised.store(true, Ordering::SeqCst);
+                Ok(Promised(&live.seat))
+            } else {
+                Err(HousingError::TooMany(most))
+            }
         };
-        let unused = |housed: &mut Arc<Housed>| housed.users.load(Ordering::SeqCst) == 0;
-        if let Some(housed) = seat.take_if(unused) {
+        // Others count meanwhile: how long it takes to remove a sandbox is up to its host.
+        for (other, (_seat, housed)) in removed {
             let why = "its user needs another; its files are kept";
             self.discard(other, &housed, "removed", Some(why)).await;
         }
+        promised
     }
+
+    /// The other sessions of a session's user that have a sandbox, or are promised one.
+    fn taken_by(&self, live: &Live) -> Vec<Arc<Live>> {
+        let mut theirs = self.0.lives.all();
+        theirs.retain(|other| other.owner == live.owner && other.session != live.session && other.seat.counts());
+        theirs
+    }
+}
+
+/// Those whose sandbox nobody uses, the longest unused first.
+fn by_last_use(theirs: &[Arc<Live>]) -> impl Iterator<Item = &Live> {
+    let since = |other: &&Arc<Live>| other.seat.unused().map(|housed| *lock(&housed.used));
+    let mut unused: Vec<_> = theirs
+        .iter()
+        .filter_map(|other| Some((since(&other)?, &**other)))
+        .collect();
+    unused.sort_by_key(|(since, _)| *since);
+    unused.into_iter().map(|(_, other)| other)
+}
+
+/// Takes a session's sandbox where still nobody uses it; its files stay.
+fn take_unused(other: &Live) -> Option<(HeldSeat<'_>, Arc<Housed>)> {
+    let mut seat = other.seat.housed.try_lock().ok()?;
+    let housed = seat.take_if(|housed| housed.users.load(Ordering::SeqCst) == 0)?;
+    other.seat.taken.store(false, Ordering::SeqCst);
+    Some((seat, housed))
 }
 
 impl Seat {
