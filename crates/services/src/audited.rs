@@ -4,6 +4,8 @@
 //! A property that says `"x-audit": true` is written with its value, where that is a short text, a number, true, false or null.
 //! One that says `"x-redact": true`, that is `writeOnly`, or whose `format` is `password` or `secret`, never is, whatever else it says.
 
+use std::sync::LazyLock;
+
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -11,6 +13,8 @@ use crate::Schema;
 
 /// Arguments that are told of; of more, only how many they are.
 const MOST: usize = 32;
+/// Parts of a schema that are looked at for one value.
+const ALTERNATIVES: usize = 256;
 /// Characters of a value, and of a name that the definition does not have.
 const LONGEST: usize = 100;
 
@@ -29,7 +33,7 @@ impl Schema {
                 .and_then(|properties| properties.get(name));
             let mut name = match property {
                 Some(_) => name.clone(),
-                None => shown(name),
+                None => cut(name),
             };
             // What was cut may look like another, and is told of all the same.
             while told.contains_key(&name) {
@@ -87,12 +91,17 @@ impl Schema {
         }
     }
 
-    /// A part of this schema, and all that may be said of the same value elsewhere.
+    /// A part of this schema, and all that may be said of the same value elsewhere. Where that is more than can be looked at, the
+    /// value counts as secret.
     fn alternatives<'s>(&'s self, part: &'s Value) -> Vec<&'s Value> {
-        const MOST: usize = 256;
+        static SECRET: LazyLock<Value> = LazyLock::new(|| json!({ "x-redact": true }));
         let mut found = vec![part];
         let mut next = 0;
-        while let Some(part) = found.get(next).copied().filter(|_| found.len() < MOST) {
+        while let Some(part) = found.get(next).copied() {
+            if found.len() > ALTERNATIVES {
+                found.push(&SECRET);
+                break;
+            }
             next += 1;
             let followed = self.followed(part);
             if !std::ptr::eq(followed, part) {
@@ -107,17 +116,14 @@ impl Schema {
     }
 
     fn told_of(&self, property: Option<&Value>, value: &Value) -> Value {
-        let written = property
-            .into_iter()
-            .flat_map(|property| [property, self.followed(property)]);
-        let written: Vec<&Value> = written.collect();
+        let written: Vec<&Value> = property.map(|property| self.alternatives(property)).unwrap_or_default();
         let says = |word: &str| written.iter().any(|schema| schema[word] == true);
         if is_secret(&written) {
             return json!({ "redacted": true });
         }
         match value {
             Value::Null | Value::Bool(_) | Value::Number(_) if says("x-audit") => json!({ "value": value }),
-            Value::String(text) if says("x-audit") => json!({ "value": shown(text) }),
+            Value::String(text) if says("x-audit") => json!({ "value": cut(text) }),
             other => json!({ "bytes": other.to_string().len() }),
         }
     }
@@ -132,7 +138,7 @@ fn is_secret(schemas: &[&Value]) -> bool {
 }
 
 /// A text as an untrusted party wrote it, made fit to be shown.
-fn shown(text: &str) -> String {
+fn cut(text: &str) -> String {
     let mut letters = text.chars();
     let mut shown: String = letters
         .by_ref()
