@@ -11,9 +11,10 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::secret::{Secret, Source};
-use ::worker::{Dialect, Worker};
+use ::worker::{Dialect, FileQuery, Worker, WorkerError};
 use anyhow::Context;
 use cli::{Client, ClientCommand, ClientError, harmless};
 use dial::{Dialer, SystemResolver};
@@ -261,23 +262,46 @@ pub(crate) fn skill(command: &SkillCommand, json: bool) -> anyhow::Result<End> {
     })
 }
 
-/// Has the worker do a job, which it does only where it could give up its rights.
-async fn try_worker() -> Finding {
+/// Has the worker do two jobs, each of which it does only where it could give up its rights.
+async fn try_worker() -> [Finding; 2] {
     let worker = Worker::new(::worker::Config::default());
-    let (verdict, says, mend) = match worker.check_sql(Dialect::Postgres, "SELECT 1").await {
-        Ok(_) => (
-            Verdict::Fine,
-            "statements and scripts are read by a process that has given up every right".to_owned(),
-            None,
+    let query = FileQuery {
+        text: "SELECT 1".to_owned(),
+        parameters: Vec::new(),
+        ours: true,
+        time: Duration::from_secs(5),
+    };
+    let statement = worker.check_sql(Dialect::Postgres, "SELECT 1").await.map(drop);
+    // To SQLite an empty file is an empty database.
+    let file = async { worker.read_file(Path::new("/dev/null"), query).await?.next().await };
+    [
+        finding(
+            "worker",
+            statement,
+            "statements and scripts are read by a process that has given up every right",
+            "no statement is checked and no script is run",
+            "run a kernel with filters of system calls (CONFIG_SECCOMP_FILTER); without them services of kind sql and script do nothing",
         ),
-        Err(error) => (
-            Verdict::Warning,
-            format!("no statement is checked and no script is run: {}", causes::with_causes(&error)),
-            Some("run a kernel with Landlock and filters of system calls (CONFIG_SECURITY_LANDLOCK, CONFIG_SECCOMP_FILTER); without them services of kind sql and script do nothing".to_owned()),
+        finding(
+            "SQLite",
+            file.await.map(drop),
+            "files of SQLite are read by a process that can open nothing else",
+            "no file of SQLite is read",
+            "run a kernel with Landlock (CONFIG_SECURITY_LANDLOCK, Linux 5.13 and newer); other databases do without",
         ),
+    ]
+}
+
+fn finding(what: &'static str, tried: Result<(), WorkerError>, fine: &str, broken: &str, mend: &str) -> Finding {
+    let (verdict, says, mend) = match tried {
+        Ok(()) => (Verdict::Fine, fine.to_owned(), None),
+        Err(error) => {
+            let says = format!("{broken}: {}", causes::with_causes(&error));
+            (Verdict::Warning, says, Some(mend.to_owned()))
+        }
     };
     Finding {
-        what: "worker",
+        what,
         verdict,
         says,
         mend,
@@ -299,7 +323,7 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
         ports: vec![settings.server.listen],
         path: std::env::var_os("PATH").unwrap_or_default(),
     });
-    findings.push(process::runtime()?.block_on(try_worker()));
+    findings.extend(process::runtime()?.block_on(try_worker()));
     for finding in &findings {
         if json {
             println!("{}", json!(finding));
