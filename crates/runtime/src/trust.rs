@@ -133,7 +133,11 @@ pub(crate) fn establish_hosts(known_hosts: &str) {
             let _ = fs::create_dir_all("/etc/ssh");
             String::new()
         }
-        Err(_) => return,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return,
+        Err(error) => {
+            tracing::warn!(%error, path = KNOWN_HOSTS, "the keys of SSH hosts are not trusted: the file cannot be read");
+            return;
+        }
     };
     if known_hosts.is_empty() && !before.contains(BEGIN) {
         return;

@@ -33,6 +33,7 @@ pub fn end_with_parent(command: &mut Command) {
 /// its process group kills all of them.
 ///
 /// Leaving is refused with `EPERM`, and so are the system calls of the x32 kind, which pass by filters that know numbers alone.
+/// Programs of another architecture have other numbers: whoever starts strangers keeps those out by a filter of its own.
 /// A limit that is lower already stays. The thread that starts the command must have given up new privileges, or start it as root.
 pub fn enclose(command: &mut Command, limits: &'static [(Resource, u64)]) {
     let prepare = move || {

@@ -152,11 +152,11 @@ async fn a_result_of_any_length_is_written_in_constant_memory() {
     let jail = granted().await;
     let said = run(
         &jail,
-        "const written = await writeToFile('out/large.bin', services.crm.large({ pieces: 400 }));
+        "const written = await writeToFile('out/large.bin', services.crm.large({ pieces: 200 }));
          return { ...written, large: process.resourceUsage().maxRSS > 200_000 }",
     )
     .await;
-    let bytes = 400_u64 << 20;
+    let bytes = 200_u64 << 20;
     let expected = json!({ "path": "out/large.bin", "bytes": bytes, "large": false });
     assert_eq!(serde_json::from_str::<Value>(&said).unwrap(), expected);
     let file = std::fs::metadata(jail.workspace().join("out/large.bin")).unwrap();

@@ -15,6 +15,14 @@ fn certificate(content: &str) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{content}\n-----END CERTIFICATE-----\n")
 }
 
+/// With keys of SSH hosts.
+fn knowing(known_hosts: &str) -> Outfit {
+    Outfit {
+        known_hosts: known_hosts.to_owned(),
+        ..outfit("")
+    }
+}
+
 fn outfit(authorities: &str) -> Outfit {
     Outfit {
         environment: BTreeMap::from([("PIP_CERT".to_owned(), "/own".to_owned())]),
@@ -83,4 +91,21 @@ async fn a_claim_with_other_authorities_replaces_those_before() {
     let left =
         sandbox.exec("return require('node:fs').readdirSync('/etc/ssl/certs').filter(name => name.includes('new'))");
     assert!(left.await.contains("[]"));
+}
+
+#[tokio::test]
+async fn threat_015_the_keys_of_ssh_hosts_are_those_of_the_last_claim() {
+    let sandbox = Sandboxed::new().await;
+    let read = "try { return require('node:fs').readFileSync('/etc/ssh/ssh_known_hosts', 'utf8') } catch (error) { return error.code }";
+    for (known_hosts, there, gone) in [
+        ("* ssh-ed25519 T25l\n", "T25l", "VHdv"),
+        ("* ssh-ed25519 VHdv\n", "VHdv", "T25l"),
+        ("", "", "VHdv"),
+    ] {
+        let token = Secret::new(TOKEN);
+        let claim = sandbox.linked.claim(sandbox.session, &token, knowing(known_hosts));
+        testkit::within("the claim", claim).await.unwrap();
+        let said = sandbox.exec(read).await;
+        assert!(said.contains(there) && !said.contains(gone), "{known_hosts:?}: {said}");
+    }
 }

@@ -391,8 +391,8 @@ fn every_default_and_example_is_valid() {
                 .unwrap_or(line)
         })
         .filter(|line| !line.contains("One of") && !line.starts_with("fallback") && !line.starts_with("model = \"\""))
-        // There is one key of the store, one login of the vault, one way to say how much to think, and git in rules of its own.
-        .filter(|line| !["passphrase", "token =", "thinking =", "git ="].iter().any(|start| line.starts_with(start)))
+        // There is one key of the store, one login of the vault, one way to say how much to think, and git and SSH in rules of their own.
+        .filter(|line| !["passphrase", "token =", "thinking =", "git =", "ssh ="].iter().any(|start| line.starts_with(start)))
         .fold(String::new(), |text, line| text + line + "\n");
     let found = check(Raw::of(&uncommented, &[]));
     let settings = found

@@ -60,19 +60,14 @@ impl Shop {
         Ok(all)
     }
 
-    /// Every file there is with its bytes, and the processes that read one.
+    /// Every file in the database's folder, with its bytes.
     fn state(&self) -> Vec<(String, Vec<u8>)> {
-        let mut files = Vec::new();
-        for folder in [self.folder.path(), Path::new("/tmp"), Path::new("/var/tmp")] {
-            for entry in std::fs::read_dir(folder).unwrap().flatten() {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                if folder == self.folder.path() {
-                    files.push((name, std::fs::read(entry.path()).unwrap_or_default()));
-                } else if name.starts_with("etilqs_") {
-                    files.push((name, Vec::new()));
-                }
-            }
-        }
+        let entries = std::fs::read_dir(self.folder.path()).unwrap().flatten();
+        let file = |entry: std::fs::DirEntry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, std::fs::read(entry.path()).unwrap_or_default())
+        };
+        let mut files: Vec<_> = entries.map(file).collect();
         files.sort();
         files
     }
@@ -189,9 +184,7 @@ async fn threat_094_a_statement_ends_with_its_time_or_with_who_waits() {
         .unwrap();
     assert_eq!(shop.processes().len(), 1);
     drop(reading);
-    while !shop.processes().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    testkit::eventually("the reader is gone", || shop.processes().is_empty().then_some(()));
 }
 
 #[tokio::test]

@@ -150,7 +150,6 @@ impl Written {
 
 #[test]
 fn threat_131_no_request_costs_more_than_its_bound() {
-    let mut taken = 0;
     for round in 0..60 {
         for (format, picture) in PICTURES {
             let (dice, charge) = (Dice(round), 0);
@@ -170,10 +169,8 @@ fn threat_131_no_request_costs_more_than_its_bound() {
                 bound >= charge,
                 "{format:?}, round {round}: bound {bound}, charge {charge}"
             );
-            taken += 1;
         }
     }
-    assert_eq!(taken, 180);
 }
 
 #[test]

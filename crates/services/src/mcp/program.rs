@@ -50,7 +50,7 @@ const AT_ONCE: u64 = 16;
 /// A program that runs, until this is dropped.
 pub(super) struct Program {
     /// It is not waited for, so that the number stays its own.
-    child: Child,
+    _child: Child,
     watched: Watched,
     /// Goes with it.
     scratch: Option<TempDir>,
@@ -149,7 +149,7 @@ impl Program {
         };
         let watched = Watched::new(service, session, scratch.path()).map_err(ProgramError::Start)?;
         let program = Self {
-            child,
+            _child: child,
             watched,
             scratch: Some(scratch),
         };
@@ -160,8 +160,6 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         self.watched.end();
-        // The group was killed, and it is reaped with this.
-        let _ = self.child.start_kill();
         // As deep as the program made it: removed by another process, whose stack is its own.
         if let Some(scratch) = self.scratch.take().map(TempDir::keep) {
             std::thread::spawn(move || {

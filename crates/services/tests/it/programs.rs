@@ -187,9 +187,12 @@ async fn threat_080_a_program_that_takes_too_much_is_killed_with_all_that_it_sta
         let pid = text(&rig, "pid", json!({})).await;
         let failure = rig.ask("greedy", json!({ "text": what })).await.unwrap_err();
         assert_eq!(failure.code, Code::AnswerCut, "{what}: {failure:?}");
-        while lives(&pid) || !session(&pid).is_empty() {
-            tokio::task::yield_now().await;
-        }
+        let ended = async {
+            while lives(&pid) || !session(&pid).is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        testkit::within("all that the program started ends", ended).await;
         assert_eq!(text(&rig, "echo", json!({ "text": "anew" })).await, "anew", "{what}");
     }
 }

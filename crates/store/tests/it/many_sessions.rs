@@ -92,7 +92,7 @@ async fn many_sessions_are_each_listed_once_found_by_key_and_kept() {
             assert_eq!(found, [session]);
         }
     }
-    // A prompt to the oldest of all finds it, and brings it to the top.
+    // A prompt to the user's oldest finds it, and brings it to the top.
     let (owner, oldest) = made[1];
     place.pass(std::time::Duration::from_secs(1));
     let target = Target::Key {

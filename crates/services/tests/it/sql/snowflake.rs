@@ -137,9 +137,12 @@ async fn threat_094_a_statement_that_is_late_is_cancelled() {
             .iter()
             .any(|(verb, target, _)| verb == "POST" && target == cancel)
     };
-    while !is_cancelled() {
-        tokio::task::yield_now().await;
-    }
+    let cancelled = async {
+        while !is_cancelled() {
+            tokio::task::yield_now().await;
+        }
+    };
+    testkit::within("the statement is cancelled", cancelled).await;
 }
 
 #[tokio::test]
