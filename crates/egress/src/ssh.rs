@@ -17,6 +17,7 @@ mod own_key;
 
 use std::fmt;
 
+use ring::digest::{SHA256, digest};
 use russh::keys::ssh_key::Fingerprint;
 use russh::keys::{HashAlg, PublicKey};
 use secret::Reference;
@@ -84,14 +85,39 @@ enum Asked {
 }
 
 impl Asked {
-    /// Fit to be shown.
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Command(command) => command,
+            Self::Subsystem(name) => name.as_bytes(),
+        }
+    }
+
+    /// Fit to be shown: nothing that commands a terminal, one blank where there are many, and the whole text's size and digest
+    /// where it is cut.
     fn shown(&self) -> String {
-        let text = match self {
-            Self::Command(command) => String::from_utf8_lossy(command),
-            Self::Subsystem(name) => format!("subsystem {name}").into(),
+        let text = String::from_utf8_lossy(self.bytes());
+        let mut letters: Vec<char> = match self {
+            Self::Command(_) => Vec::new(),
+            Self::Subsystem(_) => "subsystem ".chars().collect(),
         };
-        let letter = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
-        text.chars().take(SHOWN).map(letter).collect()
+        for letter in text.chars() {
+            let letter = match letter {
+                letter if letter.is_control() => '\u{fffd}',
+                letter if letter.is_whitespace() => ' ',
+                letter => letter,
+            };
+            let again = matches!(letter, ' ' | '\u{fffd}') && letters.last() == Some(&letter);
+            if letters.len() == SHOWN && !again {
+                let digest = digest(&SHA256, self.bytes());
+                let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+                letters.extend(format!("… ({} bytes, SHA-256 {hex})", self.bytes().len()).chars());
+                break;
+            }
+            if !again {
+                letters.push(letter);
+            }
+        }
+        letters.into_iter().collect()
     }
 }
 
@@ -110,5 +136,25 @@ impl SshRule {
                 }
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threat_015_what_is_shown_of_a_command_hides_nothing_behind_blanks_or_length() {
+        let shown = |command: &str| Asked::Command(command.into()).shown();
+        assert_eq!(shown("git-upload-pack 'a/b'"), "git-upload-pack 'a/b'");
+        for blank in [" ", "\u{3000}"] {
+            let hidden = format!("ls{}; id", blank.repeat(600));
+            assert_eq!(shown(&hidden), "ls ; id");
+        }
+        assert_eq!(shown(&format!("ls{}id", "\n".repeat(600))), "ls\u{fffd}id");
+        let (one, other) = ("a".repeat(SHOWN) + "1", "a".repeat(SHOWN) + "2");
+        let start = format!("{}… (513 bytes, SHA-256 ", "a".repeat(SHOWN));
+        assert!(shown(&one).starts_with(&start) && shown(&one) != shown(&other));
+        assert_eq!(Asked::Subsystem("sftp".to_owned()).shown(), "subsystem sftp");
     }
 }

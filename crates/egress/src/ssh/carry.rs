@@ -26,8 +26,8 @@ use crate::{Code, Denied, Outcome, Record, Request, Rule};
 pub(super) const WINDOW: u32 = 1 << 20;
 /// Bytes between the connection and the library.
 pub(super) const BETWEEN: usize = 64 << 10;
-/// How long the last words to a client may take.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long last words may take.
+pub(super) const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Opens a connection to the host of a rule.
 pub(crate) type Connect = Arc<dyn Fn() -> Pending<Result<Box<dyn Stream>, Denied>> + Send + Sync>;
@@ -184,24 +184,28 @@ impl Way {
     }
 
     /// Tells the audit of one command: what, how it ended, bytes that left and came, and how long it took.
-    pub(super) fn tell(&self, shown: &str, status: u32, denied: Option<Denied>, bytes: (u64, u64), took: Duration) {
-        let injected = denied.is_none();
+    pub(super) fn tell(&self, request: Request, denied: Option<Denied>, bytes: (u64, u64), took: Duration) {
         (self.connection.audit)(Record {
             session: self.connection.session,
             host: self.connection.host.to_string(),
             port: self.connection.port,
             protocol: "ssh",
             rule: Some(self.connection.rule.name.clone()),
-            request: Some(Request {
-                method: "exec".to_owned(),
-                path: shown.to_owned(),
-                status: u16::try_from(status).unwrap_or(u16::MAX),
-                injected,
-            }),
+            request: Some(request),
             outcome: denied.map_or(Outcome::Allowed, Outcome::Denied),
             sent: bytes.0,
             received: bytes.1,
             took,
         });
+    }
+}
+
+/// A command, as the audit is told of it.
+pub(super) fn request(shown: String, status: u32, injected: bool) -> Request {
+    Request {
+        method: "exec".to_owned(),
+        path: shown,
+        status: u16::try_from(status).unwrap_or(u16::MAX),
+        injected,
     }
 }

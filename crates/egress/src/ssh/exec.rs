@@ -1,81 +1,124 @@
 //! One command, from the request to its exit.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
 use causes::with_causes;
+use lifecycle::Stop;
 use russh::server::Msg;
-use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, client};
+use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, client};
 
-use super::carry::Way;
+use super::carry::{Way, request};
 use super::gate::Gate;
 use super::inside::{STDERR, words};
+use super::outside::Server;
 use super::{Asked, outside};
 use crate::{Code, Denied};
 
 /// How a command ends of which the server did not say how.
 const UNKNOWN: u32 = 255;
 
-/// Bytes that a command took and gave.
+/// A command that runs, or is about to. The audit is told of it when it is dropped, whatever ends it.
+pub(super) struct Running {
+    way: Arc<Way>,
+    asked: Asked,
+    began: Instant,
+    passed: Passed,
+    /// How it ended, unless it was cut off.
+    ended: Option<Result<u32, Denied>>,
+}
+
+/// What a command took and gave.
 #[derive(Default)]
 struct Passed {
+    /// The server has a channel for it, by the rule's key.
+    let_in: AtomicBool,
     sent: AtomicU64,
     received: AtomicU64,
 }
 
-/// Runs a command outside, for whoever asked inside, and tells the audit.
-pub(super) async fn carry(way: Arc<Way>, channel: Channel<Msg>, asked: Asked) {
-    let (began, id) = (Instant::now(), channel.id());
-    let (mut from, to) = channel.split();
-    let passed = Passed::default();
-    let outcome = run(&way, &mut from, &to, &asked, &passed).await;
-    let status = match &outcome {
-        Ok(status) => *status,
-        Err(denied) => {
-            // Whoever does not listen will see the channel close.
-            let _ = to.extended_data_bytes(STDERR, words(denied)).await;
-            let _ = to.exit_status(UNKNOWN).await;
-            UNKNOWN
-        }
-    };
-    let _ = to.eof().await;
-    let _ = to.close().await;
-    way.gate.close(id);
-    let (sent, received) = (&passed.sent, &passed.received);
-    let bytes = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
-    way.tell(&asked.shown(), status, outcome.err(), bytes, began.elapsed());
+impl Drop for Running {
+    fn drop(&mut self) {
+        let (status, denied) = match self.ended.take() {
+            Some(Ok(status)) => (status, None),
+            Some(Err(denied)) => (UNKNOWN, Some(denied)),
+            None => (UNKNOWN, None),
+        };
+        let Passed { let_in, sent, received } = &self.passed;
+        let request = request(self.asked.shown(), status, let_in.load(Ordering::Relaxed));
+        let bytes = (sent.load(Ordering::Relaxed), received.load(Ordering::Relaxed));
+        self.way.tell(request, denied, bytes, self.began.elapsed());
+    }
 }
 
-async fn run(
-    way: &Way,
-    from: &mut ChannelReadHalf,
-    to: &ChannelWriteHalf<Msg>,
-    asked: &Asked,
-    passed: &Passed,
-) -> Result<u32, Denied> {
-    let Some(ssh) = &way.connection.rule.ssh else {
-        return Err(way.broken("the rule says nothing of SSH"));
-    };
-    // A connection of its own: on a shared one, a command that nobody reads would hold up the room that others are given, and
-    // these the room that it waits for.
-    let gate = Gate::default();
-    let server = outside::connect(way, ssh, &gate).await?;
-    let channel = server.channel_open_session().await;
-    let (answers, out) = channel.map_err(|error| way.broken(&with_causes(&error)))?.split();
-    let both = Both {
-        way,
-        asked,
-        passed,
-        to,
-        out,
-        gate,
-    };
-    let ended = both.carry(from, answers).await;
-    let _ = both.out.close().await;
-    let _ = server.disconnect(Disconnect::ByApplication, "", "").await;
-    ended
+impl Running {
+    pub(super) fn new(way: Arc<Way>, asked: Asked) -> Self {
+        Self {
+            way,
+            asked,
+            began: Instant::now(),
+            passed: Passed::default(),
+            ended: None,
+        }
+    }
+
+    /// Runs it outside for whoever asked inside, until it ends or they close the channel, which is `over`.
+    pub(super) async fn carry(mut self, channel: Channel<Msg>, over: Stop) {
+        let id = channel.id();
+        // Whoever keeps it sees that nothing is left to end.
+        let _ended = over.clone().drop_guard();
+        let (mut from, to) = channel.split();
+        let mut server = None;
+        let running = over.run_until_cancelled(self.run(&mut from, &to, &mut server));
+        let ended = running.await.unwrap_or(Ok(UNKNOWN));
+        // Nobody wants what is left of it.
+        drop(from);
+        if let Err(denied) = &ended {
+            let last = async {
+                // Whoever does not listen will see the channel close.
+                let _ = to.extended_data_bytes(STDERR, words(denied)).await;
+                let _ = to.exit_status(UNKNOWN).await;
+            };
+            over.run_until_cancelled(last).await;
+        }
+        self.ended = Some(ended);
+        let _ = to.eof().await;
+        let _ = to.close().await;
+        if let Some(server) = server {
+            server.leave().await;
+        }
+        self.way.gate.close(id);
+    }
+
+    async fn run(
+        &self,
+        from: &mut ChannelReadHalf,
+        to: &ChannelWriteHalf<Msg>,
+        server: &mut Option<Server>,
+    ) -> Result<u32, Denied> {
+        let way = &*self.way;
+        let Some(ssh) = &way.connection.rule.ssh else {
+            return Err(way.broken("the rule says nothing of SSH"));
+        };
+        // A connection of its own: on a shared one, a command that nobody reads would hold up the room that others are given,
+        // and these the room that it waits for.
+        let gate = Gate::default();
+        let server = server.insert(outside::connect(way, ssh, &gate).await?);
+        let channel = server.channel().await;
+        let (answers, out) = channel.map_err(|error| way.broken(&with_causes(&error)))?.split();
+        self.passed.let_in.store(true, Ordering::Relaxed);
+        let both = Both {
+            way,
+            asked: &self.asked,
+            passed: &self.passed,
+            to,
+            out,
+            gate,
+        };
+        both.carry(from, answers).await
+    }
 }
 
 /// A command's two ends.

@@ -22,6 +22,10 @@ const HELD: u32 = 1 << 20;
 const MESSAGE: u32 = 256;
 /// Messages for which a queue must have room: what is held, what one packet brings beyond it, and what has no bytes.
 pub(super) const MESSAGES: usize = (2 * HELD / MESSAGE) as usize;
+/// Bytes of requests beside a command, over the life of a channel. They are in the queue before anybody asks for the gate.
+pub(super) const BESIDE: usize = 64 << 10;
+/// What one of them counts beside its bytes.
+const REQUEST: usize = 1 << 10;
 
 /// Counts what is held of one connection.
 #[derive(Clone, Default)]
@@ -32,8 +36,15 @@ pub(super) struct Gate(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     held: i64,
-    channels: HashMap<ChannelId, i64>,
+    channels: HashMap<ChannelId, Held>,
     waiting: Option<Waker>,
+}
+
+/// What is counted of a channel.
+#[derive(Default)]
+struct Held {
+    cost: i64,
+    beside: usize,
 }
 
 impl Gate {
@@ -62,11 +73,20 @@ impl Gate {
         self.lock().add(channel, -cost(bytes));
     }
 
+    /// A request came that is neither data nor a command. False: it is one too many, and the connection must end.
+    pub(super) fn beside(&self, channel: ChannelId, bytes: usize) -> bool {
+        let mut state = self.lock();
+        state.channels.get_mut(&channel).is_none_or(|held| {
+            held.beside = held.beside.saturating_add(bytes + REQUEST);
+            held.beside <= BESIDE
+        })
+    }
+
     /// The channel is over; nobody wants what is held of it.
     pub(super) fn close(&self, channel: ChannelId) {
         let mut state = self.lock();
         if let Some(held) = state.channels.remove(&channel) {
-            state.held -= held;
+            state.held -= held.cost;
             state.wake();
         }
     }
@@ -79,7 +99,7 @@ fn cost(bytes: usize) -> i64 {
 impl State {
     fn add(&mut self, channel: ChannelId, cost: i64) {
         if let Some(held) = self.channels.get_mut(&channel) {
-            *held += cost;
+            held.cost += cost;
             self.held += cost;
             self.wake();
         }

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use lifecycle::Stop;
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, Session};
-use russh::{Channel, ChannelId, ChannelOpenFailure, Pty};
+use russh::{Channel, ChannelId, ChannelOpenFailure, Pty, Sig};
 
-use super::carry::Way;
-use super::{Asked, exec};
+use super::Asked;
+use super::carry::{Way, request};
+use super::exec::Running;
+use super::gate::BESIDE;
 use crate::{Code, Denied};
 
 /// Channels of one connection that are open at once.
@@ -24,6 +27,8 @@ pub(super) struct Inside {
     way: Arc<Way>,
     /// Channels in which nothing runs yet.
     waiting: HashMap<ChannelId, Channel<Msg>>,
+    /// What ends a command that runs.
+    running: HashMap<ChannelId, Stop>,
 }
 
 impl Inside {
@@ -31,13 +36,14 @@ impl Inside {
         Self {
             way,
             waiting: HashMap::new(),
+            running: HashMap::new(),
         }
     }
 
     fn run(&mut self, id: ChannelId, asked: Asked, session: &mut Session) -> Result<(), russh::Error> {
         let Some(channel) = self.waiting.remove(&id) else {
             // Something runs there already.
-            return session.channel_failure(id);
+            return self.decline(id, asked.bytes().len(), session);
         };
         let way = &self.way;
         let allowed = way.connection.rule.ssh.as_ref().is_some_and(|ssh| ssh.allows(&asked));
@@ -45,10 +51,41 @@ impl Inside {
             return self.refuse(id, &asked.shown(), &not_in_rule(way, &asked), session);
         }
         session.channel_success(id)?;
-        way.connection
-            .tasks
-            .spawn_until_stopped(exec::carry(Arc::clone(way), channel, asked));
+        let over = Stop::new();
+        self.running.retain(|_, over| !over.is_cancelled());
+        self.running.insert(id, over.clone());
+        let running = Running::new(Arc::clone(way), asked);
+        way.connection.tasks.spawn_until_stopped(running.carry(channel, over));
         Ok(())
+    }
+
+    /// Counts what a client says beside data and commands. Nobody reads it, but the library has put it into a queue.
+    fn count(&self, id: ChannelId, bytes: usize) -> Result<(), russh::Error> {
+        if self.way.gate.beside(id, bytes) {
+            return Ok(());
+        }
+        let denied = Denied::new(
+            Code::TooLarge,
+            format!(
+                "what a client asked {} for beside commands is more than {} KiB in one channel",
+                self.way.place(),
+                BESIDE >> 10
+            ),
+            "leave out what does not pass anyway: environment, terminals, displays, signals",
+        )
+        .by(&self.way.connection.rule.name);
+        self.tell("requests", &denied);
+        Err(russh::Error::Disconnect)
+    }
+
+    fn decline(&self, id: ChannelId, bytes: usize, session: &mut Session) -> Result<(), russh::Error> {
+        self.count(id, bytes)?;
+        session.channel_failure(id)
+    }
+
+    fn tell(&self, shown: &str, denied: &Denied) {
+        let request = request(shown.to_owned(), REFUSED, false);
+        self.way.tell(request, Some(denied.clone()), (0, 0), Duration::ZERO);
     }
 
     /// Says why nothing runs, where the client's own user reads it.
@@ -61,8 +98,7 @@ impl Inside {
     ) -> Result<(), russh::Error> {
         self.waiting.remove(&id);
         self.way.gate.close(id);
-        self.way
-            .tell(shown, REFUSED, Some(denied.clone()), (0, 0), Duration::ZERO);
+        self.tell(shown, denied);
         session.channel_success(id)?;
         session.extended_data(id, STDERR, words(denied))?;
         session.exit_status_request(id, REFUSED)?;
@@ -130,9 +166,18 @@ impl Handler for Inside {
     }
 
     async fn channel_close(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
-        self.waiting.remove(&channel);
-        self.way.gate.close(channel);
+        if self.waiting.remove(&channel).is_some() {
+            self.way.gate.close(channel);
+        }
+        // What runs counts until it has ended.
+        if let Some(over) = self.running.remove(&channel) {
+            over.cancel();
+        }
         Ok(())
+    }
+
+    async fn channel_eof(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
+        self.count(channel, 0)
     }
 
     async fn exec_request(&mut self, id: ChannelId, command: &[u8], session: &mut Session) -> Result<(), Self::Error> {
@@ -144,6 +189,9 @@ impl Handler for Inside {
     }
 
     async fn shell_request(&mut self, id: ChannelId, session: &mut Session) -> Result<(), Self::Error> {
+        if !self.waiting.contains_key(&id) {
+            return self.decline(id, 0, session);
+        }
         let denied = Denied::new(
             Code::NotInRule,
             format!("{} gives no shell: only single commands run there", self.way.place()),
@@ -156,7 +204,7 @@ impl Handler for Inside {
     async fn pty_request(
         &mut self,
         id: ChannelId,
-        _: &str,
+        kind: &str,
         _: u32,
         _: u32,
         _: u32,
@@ -164,22 +212,50 @@ impl Handler for Inside {
         _: &[(Pty, u32)],
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        session.channel_failure(id)
+        self.decline(id, kind.len(), session)
     }
 
     async fn x11_request(
         &mut self,
         id: ChannelId,
         _: bool,
-        _: &str,
-        _: &str,
+        protocol: &str,
+        cookie: &str,
         _: u32,
         session: &mut Session,
     ) -> Result<(), Self::Error> {
-        session.channel_failure(id)
+        self.decline(id, protocol.len() + cookie.len(), session)
     }
 
-    async fn env_request(&mut self, id: ChannelId, _: &str, _: &str, session: &mut Session) -> Result<(), Self::Error> {
-        session.channel_failure(id)
+    async fn env_request(
+        &mut self,
+        id: ChannelId,
+        name: &str,
+        value: &str,
+        session: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.decline(id, name.len() + value.len(), session)
+    }
+
+    async fn agent_request(&mut self, id: ChannelId, _: &mut Session) -> Result<bool, Self::Error> {
+        self.count(id, 0)?;
+        Ok(false)
+    }
+
+    async fn window_change_request(
+        &mut self,
+        id: ChannelId,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: u32,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        self.count(id, 0)
+    }
+
+    async fn signal(&mut self, id: ChannelId, signal: Sig, _: &mut Session) -> Result<(), Self::Error> {
+        let bytes = if let Sig::Custom(name) = signal { name.len() } else { 0 };
+        self.count(id, bytes)
     }
 }

@@ -4,19 +4,45 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use causes::with_causes;
-use russh::client::{self, Handle, Session};
+use lifecycle::DropGuard;
+use russh::client::{self, Handle, Msg, Session};
 use russh::keys::{HashAlg, PrivateKeyWithHashAlg, PublicKeyOrCertificate, decode_secret_key};
-use russh::{ChannelId, SshId};
+use russh::{Channel, ChannelId, Disconnect, Sig, SshId};
 use tokio::io::copy_bidirectional;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use super::SshRule;
-use super::carry::{BETWEEN, WINDOW, Way};
+use super::carry::{BETWEEN, FAREWELL, WINDOW, Way};
 use super::gate::{Gate, Gated, MESSAGES};
 use crate::inject::resolve;
 use crate::{Code, Denied};
 
 /// From the connection to the end of the login.
 const LOGIN: Duration = Duration::from_secs(30);
+
+/// A connection to the server, logged in. Ends when dropped, whatever the server does.
+pub(super) struct Server {
+    handle: Handle<Outside>,
+    carrying: JoinHandle<()>,
+    _carried: DropGuard,
+}
+
+impl Server {
+    pub(super) async fn channel(&self) -> Result<Channel<Msg>, russh::Error> {
+        self.handle.channel_open_session().await
+    }
+
+    /// Says goodbye, and waits a little for the server to go.
+    pub(super) async fn leave(self) {
+        let last = async {
+            let _ = self.handle.disconnect(Disconnect::ByApplication, "", "").await;
+            let _ = self.carrying.await;
+        };
+        // One that does not go is left.
+        let _ = timeout(FAREWELL, last).await;
+    }
+}
 
 /// What the server does.
 pub(super) struct Outside {
@@ -73,10 +99,26 @@ impl client::Handler for Outside {
         self.gate.came(channel, data.len());
         Ok(())
     }
+
+    async fn exit_signal(
+        &mut self,
+        channel: ChannelId,
+        _: Sig,
+        _: bool,
+        message: &str,
+        language: &str,
+        _: &mut Session,
+    ) -> Result<(), Self::Error> {
+        if self.gate.beside(channel, message.len() + language.len()) {
+            Ok(())
+        } else {
+            Err(russh::Error::Disconnect)
+        }
+    }
 }
 
 /// Connects, checks who answers, and logs in.
-pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Handle<Outside>, Denied> {
+pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Server, Denied> {
     let (name, place) = (way.connection.rule.name.as_str(), way.place());
     let secret = resolve(&*way.connection.secrets, &ssh.secret, name)?;
     let key = decode_secret_key(secret.expose(), None).map_err(|error| {
@@ -92,7 +134,9 @@ pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Han
     })?;
     let mut stream = (way.connection.dial)().await?;
     let (mut near, far) = tokio::io::duplex(BETWEEN);
-    way.connection.tasks.spawn_until_stopped(async move {
+    let tasks = way.connection.tasks.child();
+    let carried = tasks.stop().drop_guard();
+    let carrying = tasks.spawn_until_stopped(async move {
         // One end is gone. That is how connections end.
         let _ = copy_bidirectional(&mut stream, &mut near).await;
     });
@@ -108,12 +152,16 @@ pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Han
         let answer = handle.authenticate_publickey(&ssh.user, key).await?;
         Ok::<_, russh::Error>((handle, answer.success()))
     };
-    let answer = tokio::time::timeout(LOGIN, login).await;
+    let answer = timeout(LOGIN, login).await;
     if let Some(shown) = other.get() {
         return Err(untrusted(&place, shown).by(name));
     }
     match answer {
-        Ok(Ok((handle, true))) => Ok(handle),
+        Ok(Ok((handle, true))) => Ok(Server {
+            handle,
+            carrying,
+            _carried: carried,
+        }),
         Ok(Ok((_, false))) => Err(Denied::new(
             Code::NoSecret,
             format!("{place} does not let `{}` in with the rule's key", ssh.user),

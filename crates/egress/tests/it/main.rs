@@ -6,4 +6,5 @@ mod passing;
 mod rig;
 mod rules;
 mod ssh;
+mod ssh_peers;
 mod threats;
