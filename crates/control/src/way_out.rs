@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use causes::with_causes;
 use domain::{ApprovalKind, ApprovalState, Event, RunId, SessionId};
-use egress::{Admitted, Broker, BrokerError, Code, Decide, Denied, Outcome, Record, Teller, Told, Tried};
+use egress::{Admitted, AuditReceiver, AuditSender, Broker, BrokerError, Code, Decide, Denied, Outcome, Record, Tried};
 use lifecycle::Tasks;
 use link::server::{Carrier, Connection};
 use policy::Destination;
@@ -20,7 +20,7 @@ use crate::attempts::{Target, WAITS};
 use crate::live::{Live, Lives};
 
 /// Makes a broker, given what the sessions' scopes say, who is told of what was tried, and who owns its tasks.
-pub type MakeBroker = dyn FnOnce(Arc<Decide>, Teller, Tasks) -> Result<Broker, BrokerError> + Send;
+pub type MakeBroker = dyn FnOnce(Arc<Decide>, AuditSender, Tasks) -> Result<Broker, BrokerError> + Send;
 
 /// A connection that may be.
 struct Allowed(Admitted);
@@ -33,8 +33,12 @@ impl Carrier for Allowed {
 }
 
 /// A broker, and what it tells.
-pub(crate) fn make(make: Box<MakeBroker>, lives: &Arc<Lives>, tasks: &Tasks) -> Result<(Broker, Told), BrokerError> {
-    let (teller, told) = egress::books();
+pub(crate) fn make(
+    make: Box<MakeBroker>,
+    lives: &Arc<Lives>,
+    tasks: &Tasks,
+) -> Result<(Broker, AuditReceiver), BrokerError> {
+    let (teller, told) = egress::audit_queue();
     let lives = Arc::clone(lives);
     let decide: Arc<Decide> = Arc::new(move |session, destination, port| {
         Control::decide_egress(lives.find(session).as_deref(), destination, port)
@@ -186,7 +190,7 @@ impl Control {
     }
 
     /// Writes down what the broker tells, until it is gone.
-    pub(crate) async fn write_records(self, mut told: Told) {
+    pub(crate) async fn write_records(self, mut told: AuditReceiver) {
         while let Some(Tried {
             session,
             records,

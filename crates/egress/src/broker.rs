@@ -16,7 +16,7 @@ use crate::authority::{Authorities, AuthorityError};
 use crate::intercept::{Intercept, Parts};
 use crate::session::{Place, Session};
 use crate::ssh::{HostKeyError, Ssh};
-use crate::{Denied, Limits, Outcome, Record, Rules, Teller};
+use crate::{AuditSender, Denied, Limits, Outcome, Record, Rules};
 
 mod carry;
 mod judge;
@@ -43,8 +43,8 @@ pub struct Surroundings {
     pub secrets: Arc<dyn Source>,
     /// Who sign for upstreams.
     pub roots: Arc<RootCertStore>,
-    /// Told of everything that was tried.
-    pub audit: Teller,
+    /// AuditReceiver of everything that was tried.
+    pub audit: AuditSender,
     /// The owner of connections that are kept to upstreams.
     pub tasks: Tasks,
 }
@@ -77,7 +77,7 @@ struct Inner {
     decide: Arc<Decide>,
     dialer: Dialer,
     secrets: Arc<dyn Source>,
-    audit: Teller,
+    audit: AuditSender,
     authorities: Authorities,
     /// Where a rule speaks it.
     ssh: Option<Ssh>,
@@ -115,13 +115,13 @@ impl Broker {
             authorities,
             sessions: Mutex::new(Sessions::new(surroundings.limits)),
         });
-        let (matching, dial, server, books) = (inner.clone(), inner.clone(), inner.clone(), inner.clone());
+        let (matching, dial, server, queue) = (inner.clone(), inner.clone(), inner.clone(), inner.clone());
         let intercept = Intercept::new(Parts {
             matching: Arc::new(move |decided| matching.matching(decided)),
             dial: Arc::new(move |decided, rule| dial.clone().dial_for(decided, rule)),
             server: Arc::new(move |decided| server.server(decided)),
             secrets: inner.secrets.clone(),
-            audit: Arc::new(move |record| books.audit.tell(record)),
+            audit: Arc::new(move |record| queue.audit.tell(record)),
             roots: surroundings.roots,
             tasks: surroundings.tasks,
         })?;

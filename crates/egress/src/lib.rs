@@ -12,8 +12,8 @@
 //!
 //! Whatever is refused is refused with a code, the rule, the reason and the remedy ([`Denied`]), and told to the audit.
 
+mod audit_queue;
 mod authority;
-mod books;
 mod broker;
 mod denied;
 mod inject;
@@ -29,8 +29,8 @@ mod rules;
 mod session;
 mod ssh;
 
+pub use audit_queue::{AuditReceiver, AuditSender, Tried, audit_queue};
 pub use authority::{Authorities, AuthorityError};
-pub use books::{Teller, Told, Tried, books};
 pub use broker::{Admitted, Broker, BrokerError, Decide, Surroundings};
 pub use denied::{Code, Denied};
 pub use inject::{Aws, Git, Injection, Mode};

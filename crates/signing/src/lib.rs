@@ -94,11 +94,14 @@ pub fn sign(
     scope: Scope<'_>,
     time: i64,
 ) -> Result<Vec<(HeaderName, HeaderValue)>, SignError> {
-    sign_first(request, keys, scope, time).map(|(set, _)| set)
+    sign_chunked(request, keys, scope, time).map(|(set, _)| set)
 }
 
-/// The same for a request whose body comes in chunks that are signed one by one; with what signs them.
-pub fn sign_first(
+/// Signs a request whose body comes in chunks that are signed one by one. Gives the headers to set, and what signs the chunks.
+///
+/// # Errors
+/// As [`sign`].
+pub fn sign_chunked(
     request: &Request<'_>,
     keys: &Keys<'_>,
     scope: Scope<'_>,

@@ -44,6 +44,11 @@ impl Column {
 
 /// Prints rows: one JSON value a line, or columns as wide as they must be.
 pub(super) fn table(rows: &Value, columns: &[Column], json: bool) -> Result<(), ClientError> {
+    part_of_table(rows, columns, json, true)
+}
+
+/// Prints some of a table's rows, under their heads where they are the first.
+fn part_of_table(rows: &Value, columns: &[Column], json: bool, first: bool) -> Result<(), ClientError> {
     let empty = Vec::new();
     let rows = rows.as_array().unwrap_or(&empty);
     let mut out = std::io::stdout().lock();
@@ -64,7 +69,7 @@ pub(super) fn table(rows: &Value, columns: &[Column], json: bool) -> Result<(), 
                 .unwrap_or_default()
         })
         .collect();
-    for line in lines {
+    for line in lines.into_iter().skip(usize::from(!first)) {
         let cells = line.iter().zip(columns).zip(&widths).map(|((cell, column), width)| {
             if column.right {
                 format!("{cell:>width$}")
@@ -181,7 +186,7 @@ pub(super) async fn calls(client: &Client, session: Option<&str>, json: bool) ->
         let page: Value = client
             .get(&format!("/usage/calls?limit=200&after={number}{session}"))
             .await?;
-        table(&page["calls"], &columns, json)?;
+        part_of_table(&page["calls"], &columns, json, after == Some(0))?;
         after = page["next"].as_i64();
     }
     Ok(())

@@ -135,7 +135,7 @@ impl Aws {
         let time = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
             .map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX));
-        let (set, chunks) = signing::sign_first(
+        let (set, chunks) = signing::sign_chunked(
             &Request {
                 method: &head.method,
                 host,

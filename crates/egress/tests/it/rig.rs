@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use dial::{Dialer, Resolve, ResolveError};
 use domain::SessionId;
-use egress::{Broker, Denied, Limits, Outcome, Record, Rule, Rules, Surroundings, Told};
+use egress::{AuditReceiver, Broker, Denied, Limits, Outcome, Record, Rule, Rules, Surroundings};
 use lifecycle::Tasks;
 use policy::{Decision, Destination};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -30,7 +30,7 @@ pub(crate) struct World {
     pub(crate) scope: Arc<Scope>,
     _folder: TempDir,
     upstream: CertifiedIssuer<'static, KeyPair>,
-    audit: tokio::sync::Mutex<(Told, VecDeque<Record>)>,
+    audit: tokio::sync::Mutex<(AuditReceiver, VecDeque<Record>)>,
 }
 
 /// What is different about a world.
@@ -52,7 +52,7 @@ impl World {
         let upstream = issuer();
         let mut roots = RootCertStore::empty();
         roots.add(upstream.der().clone()).unwrap();
-        let (teller, told) = egress::books();
+        let (teller, told) = egress::audit_queue();
         let deciding = Arc::clone(&scope);
         let surroundings = Surroundings {
             rules: self::rules(rules).unwrap(),

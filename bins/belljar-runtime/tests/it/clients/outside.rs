@@ -46,7 +46,7 @@ impl Outside {
         let authority = Authority::new();
         let mut roots = RootCertStore::empty();
         roots.add(authority.der().clone()).unwrap();
-        let (audit, mut told) = egress::books();
+        let (audit, mut told) = egress::audit_queue();
         tasks.spawn_until_stopped(async move { while told.next().await.is_some() {} });
         let rules: BTreeMap<String, Rule> = toml::from_str(RULES).unwrap();
         let key = BTreeMap::from([("env:KEY".parse().unwrap(), Secret::new(KEY))]);

@@ -33,7 +33,7 @@ fn verifying(seen: &Seen) -> Answer {
         .map_or((seen.target.as_str(), None), |(path, query)| (path, Some(query)));
     let secret_key = Secret::new(KEY);
     let headers: HeaderMap = seen.headers.clone();
-    let (set, mut chunks) = signing::sign_first(
+    let (set, mut chunks) = signing::sign_chunked(
         &signing::Request {
             method: &seen.method.parse().unwrap(),
             host: HOST,

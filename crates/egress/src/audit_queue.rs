@@ -26,14 +26,14 @@ pub struct Tried {
 
 /// Where the broker tells what was tried.
 #[derive(Debug)]
-pub struct Teller(Arc<Books>);
+pub struct AuditSender(Arc<Queue>);
 
 /// Where it is heard, by one.
 #[derive(Debug)]
-pub struct Told(Arc<Books>);
+pub struct AuditReceiver(Arc<Queue>);
 
 #[derive(Debug, Default)]
-struct Books {
+struct Queue {
     open: Mutex<Open>,
     news: Notify,
 }
@@ -46,20 +46,20 @@ struct Open {
     closed: bool,
 }
 
-/// Empty books, and who reads them.
+/// An empty queue: the end that is told, and the end that is heard.
 #[must_use]
-pub fn books() -> (Teller, Told) {
-    let books = Arc::new(Books::default());
-    (Teller(Arc::clone(&books)), Told(books))
+pub fn audit_queue() -> (AuditSender, AuditReceiver) {
+    let queue = Arc::new(Queue::default());
+    (AuditSender(Arc::clone(&queue)), AuditReceiver(queue))
 }
 
-impl Books {
+impl Queue {
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Teller {
+impl AuditSender {
     pub(crate) fn tell(&self, record: Record) {
         let session = record.session;
         let mut open = self.0.open();
@@ -85,14 +85,14 @@ impl Teller {
     }
 }
 
-impl Drop for Teller {
+impl Drop for AuditSender {
     fn drop(&mut self) {
         self.0.open().closed = true;
         self.0.news.notify_one();
     }
 }
 
-impl Told {
+impl AuditReceiver {
     /// What the session tried that has waited longest; none when nobody tells any more.
     pub async fn next(&mut self) -> Option<Tried> {
         loop {
@@ -134,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn threat_017_a_session_that_tries_without_end_leaves_others_their_places() {
-        let (teller, mut told) = books();
+        let (teller, mut told) = audit_queue();
         let (noisy, quiet) = (SessionId::new(), SessionId::new());
         for _ in 0..WAITING + 7 {
             teller.tell(record(noisy, 1));
@@ -155,7 +155,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_hears_of_the_next_record() {
-        let (teller, mut told) = books();
+        let (teller, mut told) = audit_queue();
         let session = SessionId::new();
         let (tried, ()) = tokio::join!(told.next(), async { teller.tell(record(session, 1)) });
         assert_eq!(tried.unwrap().session, session);
