@@ -52,13 +52,14 @@ const READ: [&str; 26] = [
     "/proc/version",
     "/sys/devices/system/cpu",
 ];
-const DEVICES: [&str; 5] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero"];
+/// Not the one of zeros: what is mapped of it is memory that is nobody's.
+const DEVICES: [&str; 4] = ["/dev/full", "/dev/null", "/dev/random", "/dev/urandom"];
 
 /// Who a program is where this process is root.
 pub(super) const NOBODY: u32 = 65_534;
 
 /// System calls that no such program needs, and that reach beyond it.
-const REFUSED: [libc::c_long; 27] = [
+const REFUSED: [libc::c_long; 29] = [
     libc::SYS_add_key,
     libc::SYS_bpf,
     libc::SYS_fanotify_init,
@@ -67,6 +68,9 @@ const REFUSED: [libc::c_long; 27] = [
     libc::SYS_io_uring_setup,
     libc::SYS_kexec_load,
     libc::SYS_keyctl,
+    // memory that no process has, but for a file that may be closed
+    libc::SYS_memfd_create,
+    libc::SYS_memfd_secret,
     libc::SYS_mount,
     libc::SYS_move_mount,
     // memory and messages that outlive who made them
@@ -211,13 +215,13 @@ impl Confinement<'_> {
         let is_none_of_them = is_none_of_them.collect::<Result<Vec<_>, _>>()?;
         rules.insert(libc::SYS_socket, vec![SeccompRule::new(is_none_of_them)?]);
         // Namespaces of its own would make it root of them.
-        let makes_one = NAMESPACES.iter().map(|flag| {
-            let flag = u64::from(flag.unsigned_abs());
-            let sets = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)?;
-            SeccompRule::new(vec![sets])
-        });
-        rules.insert(libc::SYS_clone, makes_one.collect::<Result<_, _>>()?);
-        // What it has open is counted, so it may not hide it.
+        let makes_one = NAMESPACES.iter().map(|flag| bits(0, *flag, *flag));
+        let mut clones = makes_one.collect::<Result<Vec<_>, _>>()?;
+        // What it has open is counted for each process, so no thread has files of its own, and nobody hides them.
+        clones.push(bits(0, libc::CLONE_THREAD | libc::CLONE_FILES, libc::CLONE_THREAD)?);
+        rules.insert(libc::SYS_clone, clones);
+        let unshares = libc::CLOSE_RANGE_UNSHARE.cast_signed();
+        rules.insert(libc::SYS_close_range, vec![bits(2, unshares, unshares)?]);
         let hides = SeccompCondition::new(
             0,
             SeccompCmpArgLen::Dword,
@@ -225,6 +229,9 @@ impl Confinement<'_> {
             u64::from(libc::PR_SET_DUMPABLE.unsigned_abs()),
         )?;
         rules.insert(libc::SYS_prctl, vec![SeccompRule::new(vec![hides])?]);
+        // Memory that is shared stays when a process gives back its own part of it, and is not counted any more.
+        let shares = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        rules.insert(libc::SYS_mmap, vec![bits(3, shares | libc::MAP_PRIVATE, shares)?]);
         filter(rules, libc::EPERM)
     }
 }
@@ -233,6 +240,14 @@ impl Confinement<'_> {
 /// is none takes the older one.
 fn no_clone3() -> Result<seccompiler::BpfProgram, seccompiler::Error> {
     filter(BTreeMap::from([(libc::SYS_clone3, Vec::new())]), libc::ENOSYS)
+}
+
+/// An argument that has these bits of a mask.
+fn bits(argument: u8, mask: libc::c_int, set: libc::c_int) -> Result<SeccompRule, seccompiler::Error> {
+    let (mask, set) = (u64::from(mask.unsigned_abs()), u64::from(set.unsigned_abs()));
+    let operator = SeccompCmpOp::MaskedEq(mask);
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Qword, operator, set)?;
+    Ok(SeccompRule::new(vec![condition])?)
 }
 
 fn filter(

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use lifecycle::Tasks;
 use rmcp::RoleClient;
 use rmcp::transport::async_rw::AsyncRwTransport;
-use rustix::process::{Pid, Resource};
+use rustix::process::{Pid, Resource, Signal, kill_process_group};
 use scrub::Scrub;
 use secret::Secret;
 use tempfile::TempDir;
@@ -33,11 +33,14 @@ const LIMITS: &[(Resource, u64)] = &[
     (Resource::Core, 0),
     (Resource::Cpu, 3_600),
     (Resource::Data, 2 << 30),
-    (Resource::Fsize, 256 << 20),
+    (Resource::Fsize, LARGEST),
     (Resource::Memlock, 0),
     (Resource::Msgqueue, 0),
     (Resource::Nofile, 1_024),
 ];
+
+/// Bytes of the largest file.
+const LARGEST: u64 = 256 << 20;
 
 /// The most that is logged of what one program says on its standard error, in bytes.
 const LOGGED: u64 = 64 << 10;
@@ -147,7 +150,11 @@ impl Program {
         let Some(session) = id else {
             return Err(ProgramError::Start(io::ErrorKind::BrokenPipe.into()));
         };
-        let watched = Watched::new(service, session, scratch.path()).map_err(ProgramError::Start)?;
+        let watched = Watched::new(service, session, scratch.path(), LARGEST).map_err(|error| {
+            // It may have started others meanwhile. There may be nothing left.
+            let _ = kill_process_group(session, Signal::KILL);
+            ProgramError::Start(error)
+        })?;
         let program = Self {
             _child: child,
             watched,

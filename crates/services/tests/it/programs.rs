@@ -74,8 +74,28 @@ async fn threat_080_a_servers_program_finds_nothing_worth_stealing() {
         assert!(!found.contains("canary-key-file"), "{found}");
         let found: Value = serde_json::from_str(&found).unwrap();
         for name in [
-            "secret", "folder", "environ", "mem", "fds", "link", "shadow", "write", "signal", "unix", "tcp", "child",
-            "session", "group", "x32", "shared", "hidden",
+            "secret",
+            "folder",
+            "environ",
+            "mem",
+            "fds",
+            "link",
+            "shadow",
+            "write",
+            "signal",
+            "unix",
+            "tcp",
+            "child",
+            "session",
+            "group",
+            "x32",
+            "shared",
+            "hidden",
+            "memory",
+            "anonymous",
+            "zero",
+            "thread",
+            "apart",
         ] {
             let outcome = found[name].as_str().unwrap();
             assert!(outcome.starts_with("refused: "), "{name}: {outcome}");
@@ -182,7 +202,19 @@ async fn a_program_that_is_not_there_is_told() {
 /// Each takes all of one thing that the machine has. What is killed was killed for it: nothing else ends it.
 #[tokio::test(flavor = "multi_thread")]
 async fn threat_080_a_program_that_takes_too_much_is_killed_with_all_that_it_started() {
-    for what in ["processes", "threads", "memory", "disk", "removed", "files", "folders"] {
+    for what in [
+        "processes",
+        "threads",
+        "memory",
+        "disk",
+        "removed",
+        "mapped",
+        "sent",
+        "sockets",
+        "headless",
+        "files",
+        "folders",
+    ] {
         let rig = started(Vec::new()).await;
         let pid = text(&rig, "pid", json!({})).await;
         let failure = rig.ask("greedy", json!({ "text": what })).await.unwrap_err();

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import mmap
 import os
 import socket
 import subprocess
@@ -73,6 +74,11 @@ def spy(secret, serve, path, port):
         "x32": lambda: x32(),
         "shared": lambda: system(29, 0, 4096, 0o1600),
         "hidden": lambda: system(157, 4, 0, 0),
+        "memory": lambda: os.memfd_create("x"),
+        "anonymous": lambda: mmap.mmap(-1, 4096),
+        "zero": lambda: open("/dev/zero", "rb"),
+        "thread": lambda: system(56, 0x10000 | 0x800 | 0x100, 0, 0, 0, 0),
+        "apart": lambda: system(436, 1000, 1000, 2),
         "child": lambda: subprocess.run(["/bin/cat", secret], capture_output=True, check=True).stdout,
     }
     found = {name: tried(attempt) for name, attempt in tries.items()}
@@ -83,6 +89,26 @@ def spy(secret, serve, path, port):
     found["token"] = os.environ.get("API_TOKEN", "")
     found["limits"] = os.popen("ulimit -n; ulimit -c; ulimit -f; ulimit -d; ulimit -t; id -u").read().split()
     return found
+
+
+def removed(kept):
+    """Files that have no name any more, each as large as one may be."""
+    for number in range(6):
+        file = open("gone", "w+b")
+        os.posix_fallocate(file.fileno(), 0, 255 << 20)
+        os.unlink("gone")
+        kept(file)
+
+
+def headless():
+    """The first thread ends, and another goes on."""
+    def goes_on():
+        kept = []
+        removed(kept.append)
+        threading.Event().wait()
+
+    threading.Thread(target=goes_on).start()
+    system(60, 0)
 
 
 def greedy(what):
@@ -108,11 +134,31 @@ def greedy(what):
             with open(f"file{number}", "wb") as file:
                 os.posix_fallocate(file.fileno(), 0, 255 << 20)
     if what == "removed":
-        for number in range(6):
-            file = open("gone", "wb")
-            os.posix_fallocate(file.fileno(), 0, 255 << 20)
-            os.unlink("gone")
-            kept.append(file)
+        removed(kept.append)
+    if what == "mapped":
+        def closed(file):
+            # A copy of what is open is what Python's own mapping keeps.
+            libc = ctypes.CDLL(None)
+            libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+            libc.mmap(None, 4096, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file.fileno(), 0)
+            file.close()
+
+        removed(closed)
+    if what == "sent":
+        here, there = socket.socketpair()
+        kept = [here, there]
+
+        def sent(file):
+            socket.send_fds(here, [b"x"], [file.fileno()])
+            file.close()
+
+        removed(sent)
+    if what == "sockets":
+        kept = [socket.socketpair() for _ in range(400)]
+    if what == "headless":
+        child = os.fork()
+        if child == 0:
+            headless()
     if what == "files":
         for number in range(21_000):
             open(f"file{number}", "w").close()
