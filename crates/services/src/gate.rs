@@ -16,7 +16,7 @@ const WAITING: usize = 256;
 /// Sessions that are remembered before those that have been quiet are forgotten.
 const REMEMBERED: usize = 1_000;
 
-/// Lets calls of one service through: so many at once, of which one session has at most half, and so many a minute. Who
+/// Lets calls of one service, or of one kind, through: so many at once, of which one session has at most half, and so many a minute. Who
 /// comes too often is refused at once, with the time to wait; who only comes while others are under way waits.
 #[derive(Debug)]
 pub(crate) struct Gate {

@@ -89,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) tls: ClientConfig,
     pub(crate) tasks: Tasks,
     pub(crate) worker: Worker,
+    /// Files that are read at once, of all services.
+    pub(crate) files: Arc<Gate>,
 }
 
 /// Why a service has no plan.

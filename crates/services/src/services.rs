@@ -21,7 +21,7 @@ use worker::Worker;
 use crate::client::{ClientError, host};
 use crate::definition::{Access, Action, Answer as Output, Catalogue, Method};
 use crate::exchange::{Exchange, Received};
-use crate::gate::Place;
+use crate::gate::{Gate, Place};
 use crate::plan::{HttpPlan, MethodPlan, Plan, Problem, Shared, Unplanned, Upstream};
 use crate::request::Outgoing;
 use crate::select::Json;
@@ -86,6 +86,7 @@ impl Services {
             dialer,
             tls: trust.tls()?,
             tasks: tasks.clone(),
+            files: Arc::new(Gate::new(u32::try_from(worker.files()).unwrap_or(u32::MAX), None, None)),
             worker,
         };
         let unsaid = ServiceSettings::default();
@@ -171,6 +172,7 @@ impl Services {
                 };
                 let places = enter(plan, method, call.session, deadline).await?;
                 let calling = Calling {
+                    session: call.session,
                     what: &method.what,
                     statement,
                     arguments,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use domain::SessionId;
 use lifecycle::Tasks;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -103,6 +104,7 @@ impl Asked {
 
 /// One call.
 pub(crate) struct Calling<'a> {
+    pub(crate) session: SessionId,
     pub(crate) what: &'a str,
     pub(crate) statement: &'a Statement,
     pub(crate) arguments: Map<String, Value>,
@@ -138,6 +140,7 @@ impl Database {
     /// Answers a call.
     pub(crate) async fn call(&self, calling: Calling<'_>) -> Result<Received, Failure> {
         let Calling {
+            session,
             what,
             statement,
             mut arguments,
@@ -200,7 +203,8 @@ impl Database {
             let (driver, own) = (Arc::clone(&self.driver), tasks.clone());
             let mut rows = Rows::flowing(what, csv, EXPORTED, bytes, sender);
             tasks.spawn_until_stopped(async move {
-                let result = match tokio::time::timeout_at(deadline, driver.run(&asked, &mut rows, &own)).await {
+                let result = match tokio::time::timeout_at(deadline, driver.run(session, &asked, &mut rows, &own)).await
+                {
                     Ok(result) => result,
                     Err(_) => Err(asked.late()),
                 };
@@ -210,7 +214,7 @@ impl Database {
             return Ok(Received::Flowing { media_type, pieces });
         }
         let mut rows = Rows::whole(what, form, limit, bytes);
-        match tokio::time::timeout_at(deadline, self.driver.run(&asked, &mut rows, tasks)).await {
+        match tokio::time::timeout_at(deadline, self.driver.run(session, &asked, &mut rows, tasks)).await {
             Ok(result) => result?,
             Err(_) => return Err(asked.late()),
         }
@@ -289,11 +293,11 @@ fn unread(what: &str, error: &WorkerError) -> Failure {
 }
 
 impl Driver {
-    async fn run(&self, asked: &Asked, rows: &mut Rows, tasks: &Tasks) -> Result<(), Failure> {
+    async fn run(&self, session: SessionId, asked: &Asked, rows: &mut Rows, tasks: &Tasks) -> Result<(), Failure> {
         match self {
             Self::Postgres(postgres) => postgres.run(asked, rows, tasks).await,
             Self::MySql(mysql) => mysql.run(asked, rows, tasks).await,
-            Self::Sqlite(sqlite) => sqlite.run(asked, rows).await,
+            Self::Sqlite(sqlite) => sqlite.run(session, asked, rows).await,
             Self::Snowflake(snowflake) => snowflake.run(asked, rows, tasks).await,
         }
     }

@@ -127,6 +127,12 @@ impl Worker {
         within(deadline, SCRIPT, process.run(job, fetch)).await
     }
 
+    /// How many files are read at once.
+    #[must_use]
+    pub fn files(&self) -> usize {
+        self.0.config.files
+    }
+
     /// Has a statement read a file of SQLite, by a process that can open nothing else and ends with the statement.
     ///
     /// # Errors

@@ -1,8 +1,11 @@
 //! Rows, as they are handed on: JSON that fits, or a file that flows.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendTimeoutError;
 
 use crate::definition::Engine;
 use crate::{Code, Failure};
@@ -13,6 +16,8 @@ const EXACT: u64 = 1 << 53;
 const DIGITS: usize = 15;
 /// Bytes of a file that are handed on at once.
 const PIECE: usize = 64 << 10;
+/// How long a piece waits for whoever reads the file, and the statement with it.
+const TAKES: Duration = Duration::from_secs(10);
 
 /// A value as a JSON text.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -268,14 +273,28 @@ impl Rows {
                 if text.len() >= PIECE {
                     *written += text.len() as u64;
                     // Who reads no further wants no more.
-                    if pieces.send(Ok(std::mem::take(text).into())).await.is_err() {
-                        return Ok(false);
+                    match pieces.send_timeout(Ok(std::mem::take(text).into()), TAKES).await {
+                        Ok(()) => {}
+                        Err(SendTimeoutError::Closed(_)) => return Ok(false),
+                        Err(SendTimeoutError::Timeout(_)) => return Err(self.untaken()),
                     }
                 }
             }
         }
         self.count += 1;
         Ok(true)
+    }
+
+    fn untaken(&self) -> Failure {
+        Failure::new(
+            Code::Timeout,
+            format!(
+                "{}: nobody took the next rows for {} s, so the statement was stopped",
+                self.what,
+                TAKES.as_secs()
+            ),
+        )
+        .remedy("read the answer to its end as it comes, into a file if need be, and work on it then")
     }
 
     fn too_large(&self, cap: &str) -> Failure {
@@ -383,6 +402,23 @@ mod tests {
                 "truncated": true,
             })
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn threat_094_who_takes_no_rows_holds_no_statement() {
+        let (sender, mut pieces) = mpsc::channel(1);
+        let mut rows = Rows::flowing("x.export", true, u64::MAX, u64::MAX, sender);
+        rows.columns(&[("a".into(), "text".into())]);
+        let row = || vec![Cell::text(&"x".repeat(PIECE))];
+        assert!(rows.row(row()).await.unwrap(), "there is room for it");
+        let failure = rows.row(row()).await.unwrap_err();
+        assert_eq!(failure.code, Code::Timeout);
+        assert!(failure.message.contains("nobody took the next rows"), "{failure}");
+        let ((), last) = tokio::join!(rows.end(Err(failure)), async {
+            assert!(pieces.recv().await.unwrap().is_ok());
+            pieces.recv().await.unwrap()
+        });
+        assert_eq!(last.unwrap_err().code, Code::Timeout);
     }
 
     #[tokio::test]

@@ -10,6 +10,7 @@ use worker::Worker;
 use super::tls::Encryption;
 use crate::credentials::Credentials;
 use crate::definition::{Auth, Engine, Sql};
+use crate::gate::Gate;
 use crate::plan::{Problems, Shared};
 use crate::settings::ServiceSettings;
 
@@ -74,6 +75,7 @@ pub(super) struct Bound {
     pub(super) dialer: Dialer,
     pub(super) allow: Allow,
     pub(super) worker: Worker,
+    pub(super) files: Arc<Gate>,
 }
 
 impl Bound {
@@ -178,6 +180,7 @@ impl Bound {
                 networks: settings.addresses.clone(),
             },
             worker: shared.worker.clone(),
+            files: Arc::clone(&shared.files),
         })
     }
 }

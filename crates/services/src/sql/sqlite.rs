@@ -5,12 +5,15 @@
 //! down, never the caller's own.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use domain::SessionId;
 use worker::{FileCell, FileFault, FilePart, FileQuery, Worker, WorkerError};
 
 use super::Asked;
 use super::rows::{Cell, Rows};
 use super::settings::Bound;
+use crate::gate::Gate;
 use crate::{Code, Failure};
 
 /// What lists tables, and what describes one.
@@ -30,6 +33,8 @@ pub(super) struct Sqlite {
     service: String,
     file: PathBuf,
     worker: Worker,
+    /// Of which one session has half.
+    files: Arc<Gate>,
 }
 
 impl Sqlite {
@@ -39,10 +44,12 @@ impl Sqlite {
             // A worker stands elsewhere.
             file: std::path::absolute(&bound.file).unwrap_or_else(|_| bound.file.clone()),
             worker: bound.worker.clone(),
+            files: Arc::clone(&bound.files),
         }
     }
 
-    pub(super) async fn run(&self, asked: &Asked, rows: &mut Rows) -> Result<(), Failure> {
+    pub(super) async fn run(&self, session: SessionId, asked: &Asked, rows: &mut Rows) -> Result<(), Failure> {
+        let _place = self.files.enter(session, &asked.what).await?;
         let query = FileQuery {
             text: asked.statement.text.clone(),
             parameters: asked.parameters.clone(),

@@ -151,6 +151,14 @@ impl Database {
         }
     }
 
+    /// The same as another session sees it.
+    pub(crate) fn neighbour(&self) -> Self {
+        Self {
+            services: self.services.clone(),
+            session: SessionId::new(),
+        }
+    }
+
     pub(crate) async fn call(&self, method: &str, arguments: Value) -> Result<Vec<u8>, Failure> {
         let arguments = RawValue::from_string(arguments.to_string()).unwrap();
         let call = Call {

@@ -1,9 +1,11 @@
 //! Files of SQLite.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::json;
 use services::{Code, DatabaseSettings, Engine};
+use tokio::task::JoinSet;
 
 use super::{Database, Fence, withstands};
 
@@ -21,13 +23,18 @@ fn shop() -> tempfile::TempDir {
 }
 
 fn open(folder: &Path, fence: Fence) -> Database {
-    let database = DatabaseSettings {
+    Database::of(fence, "reader", settings(folder))
+}
+
+fn settings(folder: &Path) -> DatabaseSettings {
+    DatabaseSettings {
         engine: Some(Engine::Sqlite),
         file: Some(folder.join("shop.db")),
         ..DatabaseSettings::default()
-    };
-    Database::of(fence, "reader", database)
+    }
 }
+
+const ENDLESS: &str = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT sum(n) AS x FROM t";
 
 /// The file's bytes, and what lies beside it.
 fn state(folder: &Path) -> String {
@@ -103,10 +110,37 @@ async fn a_file_is_only_read() {
 async fn threat_094_a_file_is_not_read_for_ever() {
     let folder = shop();
     let database = open(folder.path(), Fence::Whole);
-    let endless = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT sum(n) AS x FROM t";
-    assert_eq!(database.query(endless).await.unwrap_err().code, Code::Timeout);
+    assert_eq!(database.query(ENDLESS).await.unwrap_err().code, Code::Timeout);
     let flowing = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t";
     assert_eq!(database.query(flowing).await.unwrap()["truncated"], true);
     let large = "SELECT replace(hex(printf('%08000000d', 1)), '0', 'xxxx') AS x";
     assert_eq!(database.query(large).await.unwrap_err().code, Code::AnswerTooLarge);
+}
+
+/// More than there are places for, in one session; the other one asks until they all must have begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_094_a_session_leaves_files_to_the_others() {
+    let folder = shop();
+    let greedy = Arc::new(Database::patient(
+        Fence::Whole,
+        "reader",
+        settings(folder.path()),
+        "60s",
+    ));
+    let neighbour = greedy.neighbour();
+    let mut endless = JoinSet::new();
+    for _ in 0..4 {
+        let greedy = Arc::clone(&greedy);
+        endless.spawn(async move { greedy.query(ENDLESS).await });
+    }
+    let asking = async {
+        for _ in 0..20 {
+            assert_eq!(neighbour.rows("SELECT 1 AS x").await, json!([{ "x": 1 }]));
+        }
+    };
+    tokio::select! {
+        biased;
+        result = endless.join_next() => panic!("the others had to wait for {result:?}"),
+        () = asking => {}
+    }
 }
