@@ -83,7 +83,7 @@ impl Installation {
             "[server]\nlisten = \"127.0.0.1:0\"\ndata = {data:?}\nuser = \"root\"\nlog_level = \"warn\"\n\n\
              [models.m]\nprovider = \"anthropic\"\nmodel = \"fake\"\nbase_url = \"http://{models}\"\nkey = \"file:{key}\"\n\
              window = 10000000\nmax_output = 256\nprice = {{ input = 3.00, output = 15.00 }}\n\n\
-             [sandbox]\nimage = \"{image}\"\nrun = {run:?}\nprogram = {runtime:?}\nmemory = \"512MiB\"\ndisk = \"256MiB\"\n\
+             [sandbox]\nper_user = 100000\nimage = \"{image}\"\nrun = {run:?}\nprogram = {runtime:?}\nmemory = \"512MiB\"\ndisk = \"256MiB\"\n\
              processes = 256\nfreeze_after = \"1h\"\nremove_after = \"2h\"\n\n{more}",
             key = path.join("key").display(),
             image = miniature.digest,
