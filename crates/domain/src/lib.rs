@@ -19,6 +19,6 @@ pub use event::{Delta, Event, EventNumber, NumberedEvent};
 pub use ids::{ApprovalId, MessageId, ParseIdError, RunId, SandboxId, SessionId, TokenId, ToolCallId, TurnId, UserId};
 pub use money::{Money, Price};
 pub use run::{Delivery, Epoch, Placement, RunLimits, RunState};
-pub use session::{Door, ExternalKey, Trigger};
+pub use session::{Door, ExternalKey, Trigger, means};
 pub use time::Timestamp;
 pub use usage::Usage;

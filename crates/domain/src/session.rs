@@ -98,8 +98,9 @@ impl Trigger {
 /// The doors among which whoever comes over HTTP chooses.
 const CLIENTS: [&str; 2] = [Door::Api.as_str(), Door::Cli.as_str()];
 
-/// Whether a pattern means a text.
-fn means(pattern: &str, text: &str) -> bool {
+/// Whether a pattern, in which each `*` stands for any characters, means all of a text.
+#[must_use]
+pub fn means(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else {
         return false;

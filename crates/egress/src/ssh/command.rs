@@ -85,31 +85,11 @@ fn is_like(pattern: &str, word: &str) -> bool {
     let mut parts = word.split('/');
     let same = pattern.split('/').all(|pattern| {
         parts.next().is_some_and(|part| {
-            let fits = stars(pattern, part);
+            let fits = domain::means(pattern, part);
             fits && (!pattern.contains('*') || !matches!(part, "" | "." | ".."))
         })
     });
     same && parts.next().is_none()
-}
-
-/// Whether a part without `/` is what a pattern with stars says.
-fn stars(pattern: &str, part: &str) -> bool {
-    let mut pieces = pattern.split('*');
-    let first = pieces.next().unwrap_or_default();
-    let Some(mut rest) = part.strip_prefix(first) else {
-        return false;
-    };
-    let pieces: Vec<&str> = pieces.collect();
-    let Some((last, between)) = pieces.split_last() else {
-        return rest.is_empty();
-    };
-    for piece in between {
-        match rest.find(piece) {
-            Some(at) => rest = &rest[at + piece.len()..],
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
 }
 
 /// The words of a command, where a shell would read the same ones and do nothing else; none where it may.
