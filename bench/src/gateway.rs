@@ -95,8 +95,7 @@ fn pinned<T, F: Future<Output = anyhow::Result<T>>>(stop: &Stop, work: impl FnOn
 }
 
 async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<Vec<Measure>> {
-    let mut found = Vec::new();
-    let mut peer = None;
+    let (mut found, mut asked) = (Vec::new(), None);
     let more = format!("[run]\nsteps = {TURNS}\n\n{CAPS}");
     let (world, mut seats) = World::start(programs, always_call, Some(CORES.1), &more).await?;
     // The first requests of a process are no measure.
@@ -106,68 +105,61 @@ async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<V
         let through = at_a_rate(&world, &mut seats).await?;
         let body = middle_request(&world)?;
         let direct = directly(&world, &body).await?;
-        let mut added = Measure::times(
-            "G1",
-            "added to a model call, 100 requests/s, history of 20",
-            &through.less(direct.at(0.5)),
-        )
-        .at_most(1.0, Some(5.0));
-        match litellm::in_a_network_of_its_own(&body) {
-            Ok(theirs) => {
-                let times = theirs.through.less(theirs.direct.at(0.5));
-                added = added.beside("LiteLLM", times.at(0.5));
-                found.push(Measure::times("G1", "  added by LiteLLM, nothing stored", &times));
-                peer = Some(theirs.rate);
-            }
-            Err(error) => eprintln!("bench: no LiteLLM for G1: {error:#}"),
-        }
-        found.insert(0, added);
-        found.push(Measure::times("G1", "  through Belljar", &through));
-        found.push(Measure::times("G1", "  the same model asked directly", &direct));
-        found.push(Measure::times(
-            "G1",
-            "  a write synced to this disk; a turn needs two",
-            &write,
-        ));
+        let more = through.less(direct.at(0.5));
+        found.extend([
+            Measure::times("G1", "added to a model call, 100 requests/s, history of 20", &more).at_most(1.0, Some(5.0)),
+            Measure::times("G1", "  through Belljar", &through),
+            Measure::times("G1", "  the same model asked directly", &direct),
+            Measure::times("G1", "  a write synced to this disk; a turn needs two", &write),
+        ]);
+        asked = Some(body);
     }
     if rate {
-        let (mut count, mut time, mut processor) = (0.0, Duration::ZERO, Duration::ZERO);
-        let serve = world.installation.serve_id()?;
-        let mut latencies = Sample::default();
-        for _ in 0..scaled(80) / 10 + 1 {
-            let Round { sample, took, used } = at_once(&world, &mut seats, RUNS, serve).await?;
-            processor += used;
-            #[allow(clippy::cast_precision_loss, reason = "a small number")]
-            let answered = sample.len() as f64;
-            count += answered;
-            time += took;
-            latencies.extend(sample);
+        found.extend(held(&world, &mut seats).await?);
+    }
+    // LiteLLM takes its time, and the loops that have begun wait for no next turn so long.
+    drop((world, seats));
+    if let Some(body) = asked {
+        match litellm::in_a_network_of_its_own(&body) {
+            Ok(theirs) => beside_litellm(&mut found, &theirs),
+            Err(error) => eprintln!("bench: no LiteLLM for G1: {error:#}"),
         }
-        let held = Measure::value(
-            "G2",
-            "requests per second, Belljar on one core",
-            "1/s",
-            count / time.as_secs_f64(),
-        )
-        .at_least(1_500.0);
-        found.push(match peer {
-            Some(rate) => held.beside("LiteLLM", rate),
-            None => held,
-        });
-        let each = processor.as_secs_f64() * 1e6 / count;
-        found.push(Measure::value(
-            "G2",
-            "  processor time of Belljar for one request",
-            "µs",
-            each,
-        ));
-        found.push(Measure::times(
-            "G2",
-            format!("  time of one, {RUNS} at once"),
-            &latencies,
-        ));
     }
     Ok(found)
+}
+
+fn beside_litellm(found: &mut Vec<Measure>, theirs: &litellm::Found) {
+    let times = theirs.through.less(theirs.direct.at(0.5));
+    for (id, figure) in [("G1", times.at(0.5)), ("G2", theirs.rate)] {
+        if let Some(at) = found.iter().position(|measure| measure.id() == id) {
+            let ours = found.remove(at);
+            found.insert(at, ours.beside("LiteLLM", figure));
+        }
+    }
+    found.push(Measure::times("G1", "  added by LiteLLM, nothing stored", &times));
+}
+
+/// What many loops at once get through.
+async fn held(world: &World, seats: &mut Seats) -> anyhow::Result<[Measure; 3]> {
+    let (mut count, mut time, mut processor) = (0.0, Duration::ZERO, Duration::ZERO);
+    let serve = world.installation.serve_id()?;
+    let mut latencies = Sample::default();
+    for _ in 0..scaled(80) / 10 + 1 {
+        let Round { sample, took, used } = at_once(world, seats, RUNS, serve).await?;
+        processor += used;
+        #[allow(clippy::cast_precision_loss, reason = "a small number")]
+        let answered = sample.len() as f64;
+        count += answered;
+        time += took;
+        latencies.extend(sample);
+    }
+    let rate = count / time.as_secs_f64();
+    let each = processor.as_secs_f64() * 1e6 / count;
+    Ok([
+        Measure::value("G2", "requests per second, Belljar on one core", "1/s", rate).at_least(1_500.0),
+        Measure::value("G2", "  processor time of Belljar for one request", "µs", each),
+        Measure::times("G2", format!("  time of one, {RUNS} at once"), &latencies),
+    ])
 }
 
 fn always_call(_: &[u8]) -> Say {

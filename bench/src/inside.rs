@@ -69,7 +69,7 @@ impl World {
         let image = testkit::miniature().digest.parse()?;
         let simulator = Simulator::new([image], program(send))?;
         let listener = host::listen(&installation.socket(), 0)?;
-        let serving = host::serve(listener, Arc::new(simulator), 0, tasks.child());
+        let serving = host::serve(listener, Arc::new(simulator), 0, installation.claim(), tasks.child());
         tasks.spawn_until_stopped(async move {
             if let Err(error) = serving.await {
                 eprintln!("bench: the simulated host broke down: {error}");
@@ -246,7 +246,8 @@ async fn obey(control: Control, client: &Client, seats: &mpsc::Sender<Seat>) {
                     let _ = seats.try_send(seat);
                     None
                 }
-                Ok(Some(ToRuntime::Stop { request })) => Some(ToControl::Stopped { request }),
+                Ok(Some(ToRuntime::Pulse)) => Some(ToControl::Alive),
+                Ok(Some(ToRuntime::Stop { request, .. })) => Some(ToControl::Stopped { request }),
                 Ok(Some(ToRuntime::Call { .. } | ToRuntime::Transfer { .. })) => None,
                 _ => return,
             },
@@ -265,6 +266,7 @@ fn first(start: &Start) -> TurnRequest {
         epoch: start.epoch,
         turn: start.turn,
         results: Vec::new(),
+        times: Vec::new(),
         tool_choice: ToolChoice::Auto,
     }
 }

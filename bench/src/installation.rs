@@ -44,6 +44,9 @@ impl Programs {
     }
 }
 
+/// What the configuration says of sandboxes that are made ahead, unless a measure is about them.
+const NO_WARM: &str = "most = 0";
+
 /// A folder with a configuration, and the processes that were started in it.
 pub(crate) struct Installation {
     programs: Programs,
@@ -53,6 +56,8 @@ pub(crate) struct Installation {
     address: Option<SocketAddr>,
     core: Option<usize>,
     outside: Option<Outside>,
+    /// The host agent finds no way to make a btrfs.
+    plain_disks: bool,
 }
 
 /// An outside world of the bench's own, as the control plane sees it.
@@ -84,7 +89,7 @@ impl Installation {
              [models.m]\nprovider = \"anthropic\"\nmodel = \"fake\"\nbase_url = \"http://{models}\"\nkey = \"file:{key}\"\n\
              window = 10000000\nmax_output = 256\nprice = {{ input = 3.00, output = 15.00 }}\n\n\
              [sandbox]\nper_user = 100000\nimage = \"{image}\"\nrun = {run:?}\nprogram = {runtime:?}\nmemory = \"512MiB\"\ndisk = \"256MiB\"\n\
-             processes = 256\nfreeze_after = \"1h\"\nremove_after = \"2h\"\n\n{more}",
+             processes = 256\nfreeze_after = \"1h\"\nhibernate_after = \"2h\"\n\n[sandbox.warm]\n{NO_WARM}\n\n{more}",
             key = path.join("key").display(),
             image = miniature.digest,
             run = path.join("run"),
@@ -99,6 +104,7 @@ impl Installation {
             address: None,
             core: None,
             outside: None,
+            plain_disks: false,
         })
     }
 
@@ -112,6 +118,15 @@ impl Installation {
             self.secret()?.display()
         );
         self.configure(&lines)
+    }
+
+    /// Sandboxes are made ahead, so many at most.
+    pub(crate) fn warm(self, most: usize) -> anyhow::Result<Self> {
+        let path = self.path("belljar.toml");
+        let config = fs::read_to_string(&path)?;
+        let some = format!("least = {most}\nmost = {most}");
+        fs::write(&path, config.replace(NO_WARM, &some))?;
+        Ok(self)
     }
 
     /// Adds sections to the configuration.
@@ -145,6 +160,12 @@ impl Installation {
         self
     }
 
+    /// The disks of sessions are to be files with an ext4 each, as where there is no btrfs.
+    pub(crate) fn plain_disks(mut self) -> Self {
+        self.plain_disks = true;
+        self
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -157,6 +178,11 @@ impl Installation {
     /// The host agent's socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.path("run/host.sock")
+    }
+
+    /// The file that says for which installation the host agent works.
+    pub(crate) fn claim(&self) -> PathBuf {
+        self.path("data/installation")
     }
 
     pub(crate) fn start_host(&mut self) -> anyhow::Result<()> {
@@ -225,6 +251,10 @@ impl Installation {
                 words.push(core.to_string().into());
             }
         }
+        if role == "host" && self.plain_disks {
+            let script = "mount --bind /dev/null \"$(command -v mkfs.btrfs)\" && exec \"$0\" \"$@\"";
+            words.extend(["unshare", "--mount", "sh", "-c", script].map(OsString::from));
+        }
         words.push(self.programs.belljar.clone().into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
@@ -259,7 +289,7 @@ impl Drop for Installation {
     fn drop(&mut self) {
         end(&mut self.serve, "-TERM");
         if self.host.is_some() {
-            let _ = remove_sandboxes(&self.socket());
+            let _ = remove_sandboxes(&self.socket(), &self.claim());
             end(&mut self.host, "-TERM");
             // The pool of disks, and what need not survive a restart.
             let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -275,15 +305,15 @@ impl Drop for Installation {
     }
 }
 
-fn remove_sandboxes(socket: &Path) -> anyhow::Result<()> {
+fn remove_sandboxes(socket: &Path, claim: &Path) -> anyhow::Result<()> {
     use sandbox::SandboxProvider;
-    let socket = socket.to_owned();
+    let (socket, whose) = (socket.to_owned(), fs::read_to_string(claim)?.trim().parse()?);
     // Whoever drops an installation may be a thread of tokio's, which must not wait.
     let removed = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let tasks = lifecycle::Tasks::new();
-            let host = host::HostClient::new(socket, &tasks);
+            let host = host::HostClient::new(socket, whose, &tasks);
             for sandbox in host.list().await? {
                 host.destroy(sandbox.id).await?;
             }

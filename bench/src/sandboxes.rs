@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use async_trait::async_trait;
-use domain::{ResultPart, RunLimits, SandboxId, SessionId, ToolCall, ToolCallId};
+use domain::{InstallationId, ResultPart, RunLimits, SandboxId, SessionId, ToolCall, ToolCallId};
 use host::HostClient;
 use lifecycle::Tasks;
 use link::server::{Carrier, LinkHandler, Linked, Outfit};
@@ -23,6 +23,10 @@ use crate::processes;
 use crate::report::{Findings, Measure};
 use crate::sample::{Sample, WARM_UPS, scaled};
 use crate::selection::Selection;
+
+mod crowds;
+mod forking;
+mod waking;
 
 /// The command that is run in sandboxes and containers alike.
 pub(crate) const COMMAND: [&str; 2] = ["/bin/ls", "/workspace"];
@@ -43,7 +47,7 @@ struct Tenant {
 
 /// Measures what of S is wanted.
 pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut Findings) {
-    if !wanted.any(&["S1", "S4", "S5", "S8", "S9"]) {
+    if !wanted.any(&["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10"]) {
         return;
     }
     let rootfs = testkit::miniature().rootfs();
@@ -86,12 +90,28 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
             Err(error) => found.take("S1, S4, S5", Err(error)),
         }
     }
+    if wanted.has("S2") {
+        found.take("S2", room.claiming().await);
+    }
+    if wanted.has("S3") {
+        found.take("S3", waking::commanding(programs).await);
+    }
+    if wanted.has("S6") {
+        found.take("S6", room.waking().await);
+    }
+    if wanted.has("S7") {
+        found.take("S7", room.crowding().await);
+    }
     if wanted.has("S8") {
         found.take("S8", room.idling().await);
     }
     if wanted.has("S9") {
         found.take("S9", room.destroying().await);
         found.measures.extend(beside("S9", "delete", |times| &times.delete));
+    }
+    if wanted.has("S10") {
+        found.take("S10", room.forking().await);
+        found.take("S10", forking::copying(programs).await);
     }
     room.tasks.shut_down(Duration::from_secs(5)).await;
 }
@@ -135,9 +155,10 @@ impl Room {
 
     async fn idling(&self) -> anyhow::Result<Vec<Measure>> {
         let memory = self.idle_memory().await?;
-        Ok(vec![
-            Measure::value("S8", "memory of an idle sandbox (PSS)", "MiB", memory).at_most(10.0, None),
-        ])
+        let alone = Measure::value("S8", "memory of an idle sandbox (PSS)", "MiB", memory).at_most(10.0, None);
+        let mut found = vec![alone];
+        found.extend(self.gathering().await?);
+        Ok(found)
     }
 
     async fn destroying(&self) -> anyhow::Result<Vec<Measure>> {
@@ -153,10 +174,13 @@ impl Room {
 
 impl Room {
     fn open(programs: &Programs) -> anyhow::Result<Self> {
-        let mut installation = Installation::new(programs, None, "")?;
+        Self::of(Installation::new(programs, None, "")?)
+    }
+
+    fn of(mut installation: Installation) -> anyhow::Result<Self> {
         installation.start_host()?;
         let tasks = Tasks::new();
-        let host = HostClient::new(installation.socket(), &tasks);
+        let host = HostClient::new(installation.socket(), InstallationId::new(), &tasks);
         Ok(Self {
             installation,
             host,
@@ -175,20 +199,24 @@ impl Room {
                 pids: 256,
                 disk_bytes: 256 << 20,
             },
+            builder: false,
         })
     }
 
     /// A sandbox from nothing until its runtime has accepted a session.
     async fn create(&self) -> anyhow::Result<Tenant> {
-        let spec = Self::spec()?;
-        let status = self.host.create(&spec).await?;
+        let tenant = self.create_ahead(&Self::spec()?).await?;
+        tenant.claim().await?;
+        Ok(tenant)
+    }
+
+    /// A sandbox from nothing until its runtime is there.
+    async fn create_ahead(&self, spec: &SandboxSpec) -> anyhow::Result<Tenant> {
+        let status = self.host.create(spec).await?;
         let listener = self.host.link(spec.id).await?;
         let linked = link::server::serve(listener, spec.id, status.root_uid, Arc::new(Nobody), &self.tasks)?;
         let answered = timeout(Duration::from_secs(30), linked.connected()).await;
         answered.context("the runtime did not connect")?;
-        linked
-            .claim(spec.session, &Secret::new("bench"), Outfit::default())
-            .await?;
         Ok(Tenant {
             id: spec.id,
             session: spec.session,
@@ -255,21 +283,11 @@ impl Room {
         tenant.linked.stop().await?;
         let of_sandbox = tenant.id.to_string();
         let until = Instant::now() + Duration::from_secs(10);
-        let processes = loop {
-            let processes = processes::of_group(&of_sandbox);
-            // PID 1 and its hands.
-            if processes.len() <= 2 || Instant::now() > until {
-                break processes;
-            }
+        // PID 1 and its hands.
+        while processes::of_group(&of_sandbox).len() > 2 && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(50)).await;
-        };
-        if processes.is_empty() {
-            bail!("sandbox {of_sandbox} has no process");
         }
-        let memory = processes
-            .into_iter()
-            .map(processes::proportional)
-            .sum::<anyhow::Result<f64>>()?;
+        let memory = crowds::memory(&of_sandbox)?;
         self.remove(tenant).await?;
         Ok(memory)
     }
@@ -314,6 +332,13 @@ impl Room {
 }
 
 impl Tenant {
+    /// Has the runtime accept the session.
+    async fn claim(&self) -> anyhow::Result<()> {
+        let token = Secret::new("bench");
+        self.linked.claim(self.session, &token, Outfit::default()).await?;
+        Ok(())
+    }
+
     async fn time_call(&self, name: &str, input: &serde_json::Value, count: usize) -> anyhow::Result<Sample> {
         let mut sample = Sample::default();
         for number in 0..count + WARM_UPS {

@@ -4,8 +4,8 @@ use anyhow::bail;
 
 /// Every measure there is.
 const ALL: &[&str] = &[
-    "S1", "S4", "S5", "S8", "S9", "A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9", "G1", "G2", "G3", "G4", "G5",
-    "G6", "G7", "G8", "P1", "P2", "P3", "P4",
+    "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "S10", "A1", "A2", "A3", "A4", "A5", "A6", "A7", "A8", "A9",
+    "G1", "G2", "G3", "G4", "G5", "G6", "G7", "G8", "P1", "P2", "P3", "P4",
 ];
 
 /// The measures that take very long, and are made only when they are named.

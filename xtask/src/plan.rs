@@ -43,19 +43,25 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(Row::Base, "channel", &[]),
     planned(Row::Base, "dial", &["secret"]),
     planned(Row::Base, "lifecycle", &[]),
+    planned(Row::Base, "redirect", &[]),
     planned(Row::Base, "scrub", &["secret"]),
     planned(Row::Base, "secret", &[]),
     planned(Row::Base, "signing", &["secret"]),
     planned(Row::Base, "skills", &["causes"]),
     planned(Row::Base, "sys", &[]),
+    planned(Row::Base, "telemetry", &["causes", "lifecycle"]),
     planned(Row::Base, "worker", &["causes"]),
     planned(Row::Pure, "domain", &[]),
+    // What connections may be for is said as in scopes.
+    planned(Row::Pure, "knowledge", &["policy"]),
     planned(Row::Pure, "llm", &["domain", "protocol"]),
     planned(Row::Pure, "policy", &["domain"]),
     planned(Row::Pure, "protocol", &["domain", "secret"]),
     planned(Row::Pure, "script", &[]),
     planned(Row::Pure, "sql", &[]),
     planned(Row::Seam, "agent", &["domain", "protocol"]),
+    // What providers of containers have in common; they do not know each other.
+    planned(Row::Seam, "containers", &["domain", "sandbox", "sys"]),
     planned(Row::Seam, "sandbox", &["domain", "lifecycle"]),
     planned(
         Row::Adapter,
@@ -75,14 +81,20 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(
         Row::Adapter,
         "host",
-        &["channel", "domain", "lifecycle", "sandbox", "sys"],
+        &["channel", "domain", "lifecycle", "redirect", "sandbox", "sys"],
     ),
-    planned(Row::Adapter, "images", &["domain", "sandbox"]),
+    // A recipe names hosts, as scopes do.
+    planned(
+        Row::Adapter,
+        "images",
+        &["containers", "domain", "knowledge", "policy", "sandbox"],
+    ),
     planned(
         Row::Adapter,
         "link",
         &["causes", "domain", "lifecycle", "protocol", "secret"],
     ),
+    planned(Row::Adapter, "objects", &["domain", "secret", "signing"]),
     planned(Row::Adapter, "providers", &["causes", "domain", "llm", "secret"]),
     planned(
         Row::Adapter,
@@ -95,11 +107,23 @@ pub(crate) const PLAN: &[Planned] = &[
             "lifecycle",
             "link",
             "protocol",
+            // Where a provider cannot lead the network from outside, the runtime does it at its start.
+            "redirect",
             "sandbox",
+            "sync",
             "tools",
         ],
     ),
-    planned(Row::Adapter, "sandbox-oci", &["domain", "sandbox", "sys"]),
+    planned(
+        Row::Adapter,
+        "sandbox-docker",
+        &["containers", "domain", "sandbox", "sys"],
+    ),
+    planned(
+        Row::Adapter,
+        "sandbox-oci",
+        &["containers", "domain", "redirect", "sandbox", "sys"],
+    ),
     planned(Row::Adapter, "secrets", &["causes", "domain", "lifecycle", "secret"]),
     planned(
         Row::Adapter,
@@ -119,7 +143,8 @@ pub(crate) const PLAN: &[Planned] = &[
     ),
     // Only the program links it, for its worker: who holds secrets opens no file of a service.
     planned(Row::Adapter, "sqlite", &["worker"]),
-    planned(Row::Adapter, "store", &["domain", "lifecycle", "secret"]),
+    planned(Row::Adapter, "store", &["domain", "lifecycle", "sandbox", "secret"]),
+    planned(Row::Adapter, "sync", &["domain", "protocol"]),
     planned(
         Row::Adapter,
         "tools",
@@ -133,9 +158,11 @@ pub(crate) const PLAN: &[Planned] = &[
             "causes",
             "domain",
             "egress",
+            "knowledge",
             "lifecycle",
             "link",
             "llm",
+            "objects",
             "protocol",
             "policy",
             "providers",
@@ -144,6 +171,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "services",
             "skills",
             "store",
+            "telemetry",
         ],
     ),
     planned(Row::Door, "cli", &["domain", "secret"]),
@@ -159,6 +187,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "agent",
             "causes",
             "cli",
+            "containers",
             "control",
             "dial",
             "domain",
@@ -168,10 +197,12 @@ pub(crate) const PLAN: &[Planned] = &[
             "images",
             "lifecycle",
             "llm",
+            "objects",
             "policy",
             "protocol",
             "providers",
             "sandbox",
+            "sandbox-docker",
             "sandbox-oci",
             "script",
             "secret",
@@ -182,6 +213,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "sqlite",
             "store",
             "sys",
+            "telemetry",
             "tools",
             "worker",
         ],
@@ -205,12 +237,18 @@ pub(crate) const PLAN: &[Planned] = &[
         ],
     ),
     planned(Row::Development, "e2e", &[]),
+    planned(Row::Development, "providers-of-containers", &["redirect", "sandbox"]),
     planned(Row::Development, "xtask", &[]),
 ];
 
 /// An adapter that may use another, and why.
 pub(crate) const BETWEEN_ADAPTERS: &[(&str, &str, &str)] = &[
     ("runtime", "link", "the runtime is the link's inner end"),
+    (
+        "runtime",
+        "sync",
+        "files are kept by the runtime's own file, run as another user",
+    ),
     (
         "runtime",
         "tools",
@@ -234,6 +272,10 @@ pub(crate) const BANNED: &[(&str, &[&str])] = &[
     ("belljar-runtime", &["store", "control", "rusqlite", "reqwest"]),
     (
         "host",
+        &["store", "control", "rusqlite", "providers", "reqwest", "secret"],
+    ),
+    (
+        "sandbox-docker",
         &["store", "control", "rusqlite", "providers", "reqwest", "secret"],
     ),
     (

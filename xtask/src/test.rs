@@ -1,9 +1,10 @@
 //! Runs every test program with a deadline, so that one that hangs is killed and named.
 //!
-//! A program that fails is run once more. If it passes then, the run goes on, and the last lines name it: a test that fails
-//! now and then is a fault to be mended, but no reason to hold everything else up.
+//! Tests that fail are run once more, one after the other. If they pass then, the run goes on, and the last lines name them: a
+//! test that fails now and then is a fault to be mended, but no reason to hold everything else up.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,6 +17,11 @@ use serde::Deserialize;
 const DEADLINE: Duration = Duration::from_secs(600);
 /// The same, where the big numbers are tested.
 const FULL_DEADLINE: Duration = Duration::from_secs(5_400);
+
+/// How a program ends that has run all of its tests, some of which failed.
+const TESTS_FAILED: &str = "exit status: 101";
+/// The longest that is waited for what a program has written before its end.
+const LAST_LINES: Duration = Duration::from_secs(2);
 
 #[derive(Deserialize)]
 struct Artifact {
@@ -42,40 +48,71 @@ pub(crate) fn run() -> anyhow::Result<()> {
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        let Err(first) = attempt(&program, &folder, &name, deadline)? else {
+        let first = attempt(&program, &folder, &name, deadline, &[])?;
+        let Err(how) = first.outcome else {
             continue;
         };
-        println!("{name}: {first}; once more");
-        match attempt(&program, &folder, &name, deadline)? {
-            Ok(()) => unsteady.push(format!("{name}: {first}")),
-            Err(second) => failed.push(format!("{name}: {second}")),
+        // What was killed has named only some of them.
+        let again = if how == TESTS_FAILED { first.failed } else { Vec::new() };
+        let which = [std::slice::from_ref(&name), &again].concat().join(" ");
+        println!("{which}: {how}; once more");
+        match attempt(&program, &folder, &name, deadline, &again)?.outcome {
+            Ok(()) => unsteady.push(format!("{which}: {how}")),
+            Err(how) => failed.push(format!("{which}: {how}")),
         }
     }
     if !unsteady.is_empty() {
         println!(
-            "these test programs passed only at the second try; mend them:\n  {}",
+            "these tests passed only at the second try; mend them:\n  {}",
             unsteady.join("\n  ")
         );
     }
     if failed.is_empty() {
         return Ok(());
     }
-    bail!("these test programs failed:\n  {}", failed.join("\n  "));
+    bail!("these tests failed:\n  {}", failed.join("\n  "));
 }
 
-/// Runs one program; the inner error is its own.
-fn attempt(program: &Path, folder: &Path, name: &str, deadline: Duration) -> anyhow::Result<Result<(), String>> {
+/// How a program ended, and which of its tests failed.
+struct Attempt {
+    outcome: Result<(), String>,
+    failed: Vec<String>,
+}
+
+/// Runs one program: all of its tests, or the named ones alone.
+fn attempt(program: &Path, folder: &Path, name: &str, deadline: Duration, tests: &[String]) -> anyhow::Result<Attempt> {
     println!("running {name}");
     let began = Instant::now();
-    let child = Command::new(program)
+    let mut command = Command::new(program);
+    if !tests.is_empty() {
+        command.args(tests).args(["--exact", "--test-threads=1"]);
+    }
+    let mut child = command
         .current_dir(folder)
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .process_group(0)
         .spawn()
         .with_context(|| format!("{} could not be started", program.display()))?;
+    let output = child.stdout.take().context("its output is read")?;
+    let (sender, failed) = std::sync::mpsc::channel();
+    // Not waited for: what a test leaves behind may hold the pipe open.
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            if let Some(test) = line
+                .strip_prefix("test ")
+                .and_then(|rest| rest.strip_suffix(" ... FAILED"))
+            {
+                let _ = sender.send(test.to_owned());
+            }
+        }
+    });
     let outcome = wait(child, began + deadline);
     println!("{name}: {} s", began.elapsed().as_secs());
-    Ok(outcome)
+    let failed = std::iter::from_fn(|| failed.recv_timeout(LAST_LINES).ok()).collect();
+    Ok(Attempt { outcome, failed })
 }
 
 fn programs() -> anyhow::Result<BTreeSet<(PathBuf, PathBuf)>> {
@@ -116,5 +153,31 @@ fn wait(mut child: Child, until: Instant) -> Result<(), String> {
             }
             Err(error) => return Err(format!("it could not be waited for: {error}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ends as a program does one of whose tests fails in company and passes alone.
+    const PROGRAM: &str = "#!/bin/sh\n\
+        [ \"$*\" = 'part::second --exact --test-threads=1' ] && exit 0\n\
+        printf 'test part::first ... ok\\ntest part::second ... FAILED\\n'\n\
+        exit 101\n";
+
+    #[test]
+    fn what_failed_is_run_once_more_alone() {
+        use std::os::unix::fs::PermissionsExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        std::fs::write(&program, PROGRAM).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let run = |tests: &[String]| attempt(&program, folder.path(), "program", DEADLINE, tests).unwrap();
+        let first = run(&[]);
+        assert_eq!(first.outcome, Err(TESTS_FAILED.to_owned()));
+        assert_eq!(first.failed, ["part::second"]);
+        assert_eq!(run(&first.failed).outcome, Ok(()));
     }
 }

@@ -113,10 +113,27 @@ pub(crate) enum ImageCommand {
         #[arg(long)]
         always: bool,
     },
+    /// Take in an image that was made elsewhere: an OCI image layout, in a folder or a tar, or what `docker save` wrote. Needs root.
+    Import {
+        /// The folder or archive.
+        from: PathBuf,
+        /// What it is called here, as `sandbox.image` then says.
+        #[arg(long)]
+        name: String,
+    },
+    /// Write an image into an archive that `docker load` and registries' tools take.
+    Export {
+        /// The name, of which the newest is meant, or the digest.
+        image: String,
+        /// The archive, which must not be there yet.
+        to: PathBuf,
+    },
     /// List images, the newest first.
     List,
     /// Remove images that are neither in use nor the newest of their name. Needs root.
     Gc,
+    #[command(flatten)]
+    Client(cli::ImageCommand),
 }
 
 /// What can be done about secrets.

@@ -16,7 +16,7 @@ pub(crate) use document::example;
 use document::manual;
 pub(crate) use lines::line_of_key;
 pub(crate) use raw::Mistake;
-pub(crate) use settings::{Egress, Login, Model, Prices, Provider, Settings};
+pub(crate) use settings::{Containers, Egress, Login, Model, ObjectPlace, Prices, Provider, Settings};
 
 /// Where the file is looked for, where nobody names one.
 const PLACES: [&str; 2] = ["belljar.toml", "/etc/belljar/belljar.toml"];

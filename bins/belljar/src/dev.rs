@@ -72,6 +72,7 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
             tools,
             limits,
             grants: Grants::default(),
+            traced: false,
         };
         let cancel = async {
             tokio::select! {

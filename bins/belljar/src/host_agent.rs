@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use lifecycle::Tasks;
-use sandbox_oci::OciProvider;
 
-use crate::config::{Loaded, Settings};
+use crate::config::{Containers, Loaded, Settings};
 use crate::end::End;
-use crate::{places, process, system_user};
+use crate::{places, process, system_user, wiring};
 
 /// How long orders under way may take when the host agent is told to end.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -28,16 +27,26 @@ pub(crate) fn host(loaded: &Loaded) -> anyhow::Result<End> {
     }
     let user = system_user::find_user(&settings.server.user)?
         .with_context(|| format!("there is no user {}: `belljar up` makes it", settings.server.user))?;
-    let mut config = sandbox_oci::Config::new(&settings.server.data, program(settings)?);
+    let mut config = containers::Config::new(&settings.server.data, program(settings)?);
     config.run.clone_from(&settings.sandbox.run);
-    config.command = settings.sandbox.runtime.clone().into();
-    let provider =
-        OciProvider::open(config).context("cannot provide sandboxes on this machine; `belljar doctor` says more")?;
+    let images = Arc::new(wiring::images(settings));
+    let provider = match &settings.sandbox.provider {
+        Containers::Oci => sandbox_oci::open(settings.sandbox.runtime.clone(), config, images),
+        Containers::Docker(socket) => sandbox_docker::open(socket, config, images),
+    };
+    let provider = provider.context("cannot provide sandboxes on this machine; `belljar doctor` says more")?;
     process::runtime()?.block_on(async {
         let socket = places::host_socket(settings);
         let listener = host::listen(&socket, user.uid)?;
         let tasks = Tasks::new();
-        let serving = tasks.spawn(host::serve(listener, Arc::new(provider), user.uid, tasks.child()));
+        let claim = places::claim(settings);
+        let serving = tasks.spawn(host::serve(
+            listener,
+            Arc::new(provider),
+            user.uid,
+            claim,
+            tasks.child(),
+        ));
         println!("ready: {}", socket.display());
         process::told_to_end().await?;
         if !tasks.shut_down(DEADLINE).await {

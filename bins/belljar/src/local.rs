@@ -1,6 +1,7 @@
 //! What is done on this machine without the API, and how the API is found.
 
 mod copies;
+mod engine;
 mod policy;
 mod secret;
 mod service;
@@ -20,13 +21,14 @@ use cli::{Client, ClientCommand, ClientError, harmless};
 use dial::{Dialer, SystemResolver};
 use domain::Timestamp;
 use host::doctor::{Finding, Machine, Verdict, examine};
-use images::{Progress, Rebuild, Recipe};
+use images::{Generation, Progress, Rebuild, Recipe};
 use lifecycle::Tasks;
 use rustix::fs::{Mode, OFlags};
+use sandbox::ImageDigest;
 use serde_json::json;
 
 use crate::arguments::{ImageCommand, SkillCommand};
-use crate::config::{self, ConfigError, Loaded, Settings};
+use crate::config::{self, ConfigError, Containers, Loaded, Settings};
 use crate::end::End;
 use crate::{host_agent, owner, places, process, sources, wiring};
 
@@ -168,7 +170,7 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
     Ok(End::Done)
 }
 
-/// Builds, lists, removes images.
+/// Builds, takes in, gives out, lists, removes images.
 pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> anyhow::Result<End> {
     let images = wiring::images(settings);
     match command {
@@ -190,12 +192,13 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
             if terminal {
                 eprint!("\r\x1b[K");
             }
-            if json {
-                println!("{}", json!(built));
-            } else {
-                println!("{} {} ({} MiB)", built.name, built.digest.as_str(), built.bytes >> 20);
-            }
+            told(&built, json);
         }
+        ImageCommand::Import { from, name } => {
+            owner::must_be_root("an image's files belong to several users")?;
+            told(&images.import(from, name)?, json);
+        }
+        ImageCommand::Export { image, to } => told(&images.export(image, to)?, json),
         ImageCommand::List => {
             for image in images.list()? {
                 if json {
@@ -213,8 +216,7 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
         }
         ImageCommand::Gc => {
             owner::must_be_root("images belong to root")?;
-            let used: Vec<_> = wiring::image(settings).into_iter().collect();
-            for image in images.collect(&used)? {
+            for image in images.collect(&used_images(settings)?)? {
                 if json {
                     println!("{}", json!(image));
                 } else {
@@ -222,8 +224,46 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
                 }
             }
         }
+        ImageCommand::Client(_) => anyhow::bail!("generations are the control plane's: nothing is known of them here"),
     }
     Ok(End::Done)
+}
+
+/// The images that must stay. Only the control plane knows which those are; where there never was one, nothing uses any.
+fn used_images(settings: &Settings) -> anyhow::Result<Vec<ImageDigest>> {
+    let mut used: Vec<_> = wiring::image(settings).into_iter().collect();
+    let own = places::control(settings);
+    if !own
+        .try_exists()
+        .with_context(|| format!("cannot look at {}", own.display()))?
+    {
+        return Ok(used);
+    }
+    let asked = || -> anyhow::Result<Vec<String>> {
+        let client = Client::new(&own_url(settings), own_token(settings)?)?;
+        Ok(process::runtime()?.block_on(cli::used_images(&client))?)
+    };
+    let told = asked().context(
+        "nothing was removed, because the control plane did not say which images sandboxes, disks and snapshots lie on \
+         (is it running? `belljar up` starts it)",
+    )?;
+    for digest in told {
+        used.push(
+            digest
+                .parse()
+                .context("the control plane named something that is no image")?,
+        );
+    }
+    Ok(used)
+}
+
+/// Tells of an image.
+fn told(image: &Generation, json: bool) {
+    if json {
+        println!("{}", json!(image));
+    } else {
+        println!("{} {} ({} MiB)", image.name, image.digest.as_str(), image.bytes >> 20);
+    }
 }
 
 /// Lists or checks the skills of a folder.
@@ -317,12 +357,17 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
     let mut findings = examine(&Machine {
         data: settings.server.data.clone(),
         user: (settings.server.user != "root").then(|| settings.server.user.clone()),
-        command: settings.sandbox.runtime.clone().into(),
+        command: (settings.sandbox.provider == Containers::Oci).then(|| settings.sandbox.runtime.clone().into()),
         runtime: host_agent::places(settings)?,
-        image: image.map(|digest| wiring::images_folder(settings).join(digest.as_str())),
+        image: image
+            .as_ref()
+            .map(|digest| wiring::images_folder(settings).join(digest.as_str())),
         ports: vec![settings.server.listen],
         path: std::env::var_os("PATH").unwrap_or_default(),
     });
+    if let Containers::Docker(socket) = &settings.sandbox.provider {
+        findings.push(engine::try_engine(socket, image.as_ref(), &settings.server.data));
+    }
     findings.extend(process::runtime()?.block_on(try_worker()));
     for finding in &findings {
         if json {

@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use cli::ClientCommand;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, ImageCommand};
 use end::End;
 
 fn main() -> ExitCode {
@@ -65,9 +65,14 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         return local::verify_copy(copy, audit.noted.as_ref(), arguments.json);
     }
     let loaded = config::load(arguments.config.as_deref());
-    if let Command::Client(command) = &arguments.command {
+    let client = match &arguments.command {
+        Command::Client(command) => Some(command.clone()),
+        Command::Image(ImageCommand::Client(command)) => Some(ClientCommand::Image(command.clone())),
+        _ => None,
+    };
+    if let Some(command) = client {
         // A client elsewhere needs no configuration, and its machine may have none.
-        return process::runtime()?.block_on(local::client(command.clone(), loaded, arguments.json));
+        return process::runtime()?.block_on(local::client(command, loaded, arguments.json));
     }
     let loaded = loaded?;
     for warning in &loaded.warnings {

@@ -28,6 +28,11 @@ pub(crate) fn secrets(settings: &Settings) -> PathBuf {
     control(settings).join("secrets")
 }
 
+/// Which installation the host agent works for.
+pub(crate) fn claim(settings: &Settings) -> PathBuf {
+    settings.server.data.join("installation")
+}
+
 /// Where the host agent listens.
 pub(crate) fn host_socket(settings: &Settings) -> PathBuf {
     settings.sandbox.run.join("host.sock")

@@ -1,5 +1,6 @@
 //! `belljar serve`: the control plane. It runs as an ordinary user and reaches sandboxes through the host agent only.
 
+use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use control::{Callable, Control, Outside};
+use causes::with_causes;
+use control::{Base, Callable, Control, Outside};
 use dial::{Dialer, SystemResolver};
 use host::HostClient;
 use lifecycle::Tasks;
@@ -26,6 +28,8 @@ use crate::{places, process, sources, wiring};
 /// answered, so it is as many as the kernel allows.
 const BACKLOG: u32 = 4_096;
 
+/// How often it is looked whether there is a newer image.
+const LOOK_FOR_IMAGE: Duration = Duration::from_secs(5);
 /// How long the store may take to close.
 const CLOSES: Duration = Duration::from_secs(5);
 
@@ -70,7 +74,8 @@ async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
     let providers = wiring::providers(settings, &secrets)?;
     // A default model was chosen with the configuration wherever there is one.
     let model = settings.server.model.clone().unwrap_or_default();
-    let config = wiring::control(settings, &model, wiring::image(settings)?)?;
+    let base = wiring::base(settings)?;
+    let config = wiring::control(settings, &model, base.clone());
     let own = places::control(settings);
     fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
     let listener = listen(settings.server.listen)
@@ -90,7 +95,8 @@ async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
         ..store::Config::new(places::store(settings))
     };
     let store = Store::open(store).await?;
-    let sandboxes = Arc::new(HostClient::new(places::host_socket(settings), &way));
+    let installation = store.installation().await?;
+    let sandboxes = Arc::new(HostClient::new(places::host_socket(settings), installation, &way));
     let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
     let outward = wiring::services(settings, &secrets, dialer.clone(), &work, loaded.file.as_deref())?;
     for problem in &outward.problems {
@@ -99,12 +105,14 @@ async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
     let outside = Outside {
         services: Some(Callable::new(Arc::new(outward.catalogue), outward.services)),
         egress: Some(wiring::egress(settings, own.join("egress"), &secrets, dialer)),
+        files: wiring::files(settings, &own, &secrets)?,
+        traces: wiring::traces(settings, &way)?,
     };
     let control = Control::start(config, store.clone(), providers, sandboxes, outside, work.clone()).await?;
     first_token(settings, &control).await?;
 
     let router = http_api::router(http_api::Parts {
-        control,
+        control: control.clone(),
         store: store.clone(),
         models: settings
             .models
@@ -124,7 +132,9 @@ async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
     let broken = tokio::select! {
         told = process::told_to_end() => told.map(|()| false)?,
         () = store.ended() => true,
+        never = follow_image(settings, base, &control) => match never {},
     };
+    drop(control);
     if broken {
         tracing::error!("nothing can be written to the store any more: ending, so that it is begun anew");
     } else {
@@ -148,6 +158,32 @@ async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
         );
     }
     Ok(End::Done)
+}
+
+/// Tells control of each image that sandboxes are to be made of, when it was built or taken in.
+async fn follow_image(settings: &Settings, mut base: Base, control: &Control) -> Infallible {
+    let mut failed = false;
+    loop {
+        tokio::time::sleep(LOOK_FOR_IMAGE).await;
+        let found = tokio::task::block_in_place(|| wiring::base_after(settings, &base));
+        match found {
+            Ok(None) => failed = false,
+            Ok(Some(newer)) => {
+                base = newer.clone();
+                if let Err(error) = control.set_base(newer).await {
+                    tracing::warn!(
+                        error = with_causes(&error),
+                        "it is not known what was built on the new image"
+                    );
+                }
+            }
+            Err(error) if !failed => {
+                failed = true;
+                tracing::warn!("sandboxes are made of the image as before, as the images cannot be read: {error:#}");
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 fn described(name: &str, model: &Model, default: bool) -> http_api::Model {

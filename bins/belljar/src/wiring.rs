@@ -3,24 +3,31 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use causes::with_causes;
-use control::MakeBroker;
+use control::{Base, Files, MakeBroker, Refresh};
 use dial::Dialer;
 use egress::{Broker, Surroundings};
 use images::Images;
 use lifecycle::Tasks;
 use llm::{CacheMarks, Effort, Thinking};
+use objects::{Objects, Tickets};
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use sandbox::ImageDigest;
-use secret::{Credential, Secret, Source};
+use secret::{Credential, Reference, Secret, Source};
 use services::{Catalogue, Problem, Services, Trust};
 use skills::Skill;
 use store::TriggerCap;
+use telemetry::Traces;
 use worker::Worker;
 
 use crate::config::{self, Prices, Provider, Settings, line_of_key};
+
+/// How long contents stay that no file has, and how often they are looked for.
+const KEPT_UNUSED: Duration = Duration::from_secs(600);
+const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
 /// The models, which ask `source` for their keys with each request. Every mistake is reported at once.
 pub(crate) fn models(settings: &Settings, source: &Arc<dyn Source>) -> anyhow::Result<Vec<Model>> {
@@ -111,22 +118,48 @@ pub(crate) fn images_folder(settings: &Settings) -> PathBuf {
     settings.server.data.join("images")
 }
 
-/// The image that sandboxes start from: a digest as it is, or the newest of a recipe.
+/// The image that sandboxes start from.
 pub(crate) fn image(settings: &Settings) -> anyhow::Result<ImageDigest> {
-    let wanted = &settings.sandbox.image;
+    Ok(wanted(&images(settings), &settings.sandbox.image)?.0)
+}
+
+/// The image that is meant, a digest as it is or else the newest that a recipe became, and what of it is built anew from time
+/// to time. One that is named by its digest stays as it is.
+fn wanted(images: &Images, wanted: &str) -> anyhow::Result<(ImageDigest, Option<Refresh>)> {
     if let Ok(digest) = wanted.parse() {
-        return Ok(digest);
+        return Ok((digest, None));
     }
-    let newest = images(settings).newest(wanted)?;
+    let newest = images.newest_base(wanted)?;
     let newest = newest.with_context(|| {
         format!("there is no image {wanted}: build it with `sudo belljar image build images/{wanted}`")
     })?;
-    Ok(newest.digest)
+    let refresh = newest.knowledge()?.map(|knowledge| Refresh {
+        image: wanted.to_owned(),
+        knowledge,
+    });
+    Ok((newest.digest, refresh))
+}
+
+/// What control makes sandboxes of.
+pub(crate) fn base(settings: &Settings) -> anyhow::Result<Base> {
+    let images = images(settings);
+    let (image, refresh) = wanted(&images, &settings.sandbox.image)?;
+    let skills = skills(&images, &image).into();
+    Ok(Base { image, skills, refresh })
+}
+
+/// The same, where it is another by now: something was built or taken in.
+pub(crate) fn base_after(settings: &Settings, before: &Base) -> anyhow::Result<Option<Base>> {
+    let (image, refresh) = wanted(&images(settings), &settings.sandbox.image)?;
+    if (&image, &refresh) == (&before.image, &before.refresh) {
+        return Ok(None);
+    }
+    base(settings).map(Some)
 }
 
 /// What control is started with.
-pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> anyhow::Result<control::Config> {
-    let mut config = control::Config::new(model, image.clone());
+pub(crate) fn control(settings: &Settings, model: &str, base: Base) -> control::Config {
+    let mut config = control::Config::new(model, base);
     config.placement = settings.sandbox.placement;
     config.limits = settings.run;
     config.caps.run = settings.budget.run;
@@ -139,7 +172,6 @@ pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> a
     });
     config.caps.triggers = triggers.collect();
     config.policies = settings.policies.clone();
-    config.skills = skills(settings, &image).into();
     config.tools = agent::definitions().to_vec();
     config.sandbox.cpu_millis = settings.sandbox.cpu_millis;
     config.sandbox.memory_bytes = settings.sandbox.memory_bytes;
@@ -147,25 +179,32 @@ pub(crate) fn control(settings: &Settings, model: &str, image: ImageDigest) -> a
     config.sandbox.disk_bytes = settings.sandbox.disk_bytes;
     config.approvals_expire = settings.approvals_expire;
     config.freeze_after = settings.sandbox.freeze_after;
-    config.remove_after = settings.sandbox.remove_after;
+    config.hibernate_after = settings.sandbox.hibernate_after;
+    config.archive_after = settings.sandbox.archive_after;
+    config.background_time = settings.sandbox.background_time;
+    config.warm = control::WarmPool {
+        least: settings.sandbox.warm_least,
+        most: settings.sandbox.warm_most,
+        remember: settings.sandbox.warm_remember,
+    };
+    config.run_snapshots = settings.sandbox.run_snapshots;
     config.sandboxes_per_user = settings.sandbox.per_user;
-    Ok(config)
+    config
 }
 
 /// The names of the skills that sandboxes have; none where there is no image yet.
 pub(crate) fn known_skills(settings: &Settings) -> Vec<String> {
     let skills = image(settings)
-        .map(|image| skills(settings, &image))
+        .map(|image| skills(&images(settings), &image))
         .unwrap_or_default();
     skills.into_iter().map(|skill| skill.name).collect()
 }
 
 /// The skills that the image brings. A skill that cannot be read is left out, and the log says which.
-fn skills(settings: &Settings, image: &ImageDigest) -> Vec<Skill> {
-    let folder = images_folder(settings).join(image.as_str()).join("rootfs/skills");
-    if !folder.is_dir() {
+fn skills(images: &Images, image: &ImageDigest) -> Vec<Skill> {
+    let Some(folder) = images.folder_in(image, "skills") else {
         return Vec::new();
-    }
+    };
     match skills::load_folder(&folder) {
         Ok((skills, findings)) => {
             for finding in findings.iter().filter(|finding| finding.is_error) {
@@ -233,6 +272,32 @@ pub(crate) fn placed(problem: &Problem, settings: &Settings, file: Option<&Path>
     }
 }
 
+/// Where files of workspaces are kept; nothing where they are not.
+pub(crate) fn files(settings: &Settings, own: &Path, source: &Arc<dyn Source>) -> anyhow::Result<Option<Files>> {
+    let asked = |reference: &Reference| Credential::asked(reference.clone(), Arc::clone(source));
+    let store = match &settings.objects.place {
+        config::ObjectPlace::Nowhere => return Ok(None),
+        config::ObjectPlace::Local => objects::Store::Local(own.join("objects")),
+        config::ObjectPlace::S3(bucket) => objects::Store::S3(Box::new(objects::S3Settings {
+            endpoint: bucket.endpoint.clone(),
+            bucket: bucket.bucket.clone(),
+            region: bucket.region.clone(),
+            prefix: bucket.prefix.clone(),
+            path_style: bucket.path_style,
+            plain_http: bucket.plain_http,
+            access_key: asked(&bucket.access_key),
+            secret_key: asked(&bucket.secret_key),
+        })),
+    };
+    Ok(Some(Files {
+        objects: Objects::open(store)?,
+        tickets: Tickets::open(&own.join("objects.key"))?,
+        quota: settings.objects.quota,
+        grace: KEPT_UNUSED,
+        collect_every: COLLECT_EVERY,
+    }))
+}
+
 /// What makes the broker through which connections leave sandboxes. Its certificate authority is kept in `folder`.
 pub(crate) fn egress(
     settings: &Settings,
@@ -254,4 +319,12 @@ pub(crate) fn egress(
         };
         Broker::new(&folder, surroundings)
     })
+}
+
+/// Where traces are told.
+pub(crate) fn traces(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Traces> {
+    match &settings.otlp {
+        Some(address) => Ok(Traces::start(address, tasks)?),
+        None => Ok(Traces::default()),
+    }
 }

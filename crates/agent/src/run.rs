@@ -2,10 +2,11 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use domain::{ToolCall, ToolResult};
 use futures::future::{Either, join_all, select};
-use protocol::{Start, StopReason, ToolChoice, TurnReply, TurnRequest};
+use protocol::{CallTime, Start, StopReason, ToolChoice, TurnReply, TurnRequest};
 
 use crate::{Gateway, GatewayError, Hands, cut_result};
 
@@ -60,6 +61,7 @@ async fn turns(gateway: &impl Gateway, hands: &impl Hands, start: &Start) -> Loo
         epoch: start.epoch,
         turn: start.turn,
         results: Vec::new(),
+        times: Vec::new(),
         tool_choice: ToolChoice::Auto,
     };
     loop {
@@ -73,7 +75,19 @@ async fn turns(gateway: &impl Gateway, hands: &impl Hands, start: &Start) -> Loo
         if request.turn >= start.limits.steps {
             return LoopEnd::StepLimit;
         }
-        request.results = join_all(reply.calls.iter().map(|call| answer(hands, call, start))).await;
+        let answers = join_all(reply.calls.iter().map(|call| timed(hands, call, start))).await;
+        request.times.clear();
+        request.results.clear();
+        for (result, began, took) in answers {
+            if start.traced {
+                request.times.push(CallTime {
+                    call: result.id.clone(),
+                    ago: micros(began.elapsed()),
+                    took: micros(took),
+                });
+            }
+            request.results.push(result);
+        }
         request.turn += 1;
     }
 }
@@ -92,6 +106,16 @@ async fn ask(gateway: &impl Gateway, request: &TurnRequest) -> Result<TurnReply,
             answer => return answer,
         }
     }
+}
+
+async fn timed(hands: &impl Hands, call: &ToolCall, start: &Start) -> (ToolResult, Instant, Duration) {
+    let began = Instant::now();
+    let result = answer(hands, call, start).await;
+    (result, began, began.elapsed())
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 async fn answer(hands: &impl Hands, call: &ToolCall, start: &Start) -> ToolResult {

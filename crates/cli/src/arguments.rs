@@ -54,6 +54,11 @@ pub enum ClientCommand {
         /// The session's id or name.
         session: String,
     },
+    /// Make sessions that begin where another stands, with its files and what was said.
+    Fork(ForkArguments),
+    /// Keep a session as it is, and go back to it.
+    #[command(subcommand)]
+    Snapshot(SnapshotCommand),
     /// Copy a file into a session's workspace.
     Put(PutArguments),
     /// Copy a file out of a session's workspace.
@@ -65,6 +70,9 @@ pub enum ClientCommand {
     /// Look after sandboxes.
     #[command(subcommand)]
     Sandbox(SandboxCommand),
+    /// Look after the image that sandboxes are made of; among the commands about images, wherever they are done.
+    #[command(skip)]
+    Image(ImageCommand),
     /// Read the audit log, the newest first. With --json and no limit: every entry that is wanted, the oldest first.
     Audit(AuditArguments),
     /// Show what was spent.
@@ -104,6 +112,21 @@ pub enum ClientCommand {
     /// Look after tokens.
     #[command(subcommand)]
     Token(TokenCommand),
+}
+
+/// What can be asked about the image that sandboxes are made of.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ImageCommand {
+    /// List what was built of the repositories in the image's recipe, the newest first, and why where nothing came of it.
+    Generations,
+    /// Fetch the repositories and build anew now, rather than when it is time.
+    Refresh {
+        /// The image's name; the one that sandboxes are made of where left out.
+        image: Option<String>,
+        /// Do not wait for its end.
+        #[arg(long)]
+        detach: bool,
+    },
 }
 
 /// What a job is.
@@ -280,6 +303,80 @@ impl FromStr for Noted {
     }
 }
 
+/// What forks are made of.
+#[derive(Clone, Debug, Args)]
+pub struct ForkArguments {
+    /// The session's id or name.
+    pub session: String,
+    /// How many, at most 16.
+    #[arg(long, default_value_t = 1)]
+    pub count: u32,
+    /// Begin at this snapshot, by its id or name; else where the session stands.
+    #[arg(long)]
+    pub snapshot: Option<String>,
+    /// Narrow the forks by the scope in this JSON file.
+    #[arg(long, value_name = "FILE")]
+    pub scope: Option<PathBuf>,
+}
+
+/// What can be done about snapshots.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SnapshotCommand {
+    /// Keep a session's files as they are now.
+    Save {
+        /// The session's id or name.
+        session: String,
+        /// What the snapshot is called.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// List a session's snapshots, the newest first.
+    List {
+        /// The session's id or name.
+        session: String,
+    },
+    /// Take a session back to a snapshot: its files, and what was said.
+    Restore {
+        /// The session's id or name.
+        session: String,
+        /// The snapshot's id or name.
+        snapshot: String,
+    },
+    /// Name a snapshot. One that was made after a run is kept from then on.
+    Name {
+        /// The session's id or name.
+        session: String,
+        /// The snapshot's id or name.
+        snapshot: String,
+        /// What it is called.
+        name: String,
+    },
+    /// Copy a session's workspace to a file, a tar compressed with zstd.
+    Export {
+        /// The session's id or name.
+        session: String,
+        /// The file, such as report.tar.zst.
+        file: PathBuf,
+        /// Also in the place of a file that is there.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Put what is in such a file, or in any tar, in the place of a session's workspace: all of it, or nothing.
+    Import {
+        /// The session's id, or a name: a session is made where there is none.
+        session: String,
+        /// The file.
+        file: PathBuf,
+    },
+    /// Remove a snapshot.
+    Rm {
+        /// The session's id or name.
+        session: String,
+        /// The snapshot's id or name.
+        snapshot: String,
+    },
+}
+
 /// A file to copy in.
 #[derive(Clone, Debug, Args)]
 pub struct PutArguments {
@@ -320,6 +417,21 @@ pub struct FilesArguments {
 pub enum SandboxCommand {
     /// List sandboxes.
     List,
+    /// List them with what they take.
+    Stats,
+    /// Run one program that only looks (ls, cat, git log…) in a session's sandbox, which is made or woken for it.
+    Exec {
+        /// The session's id or name.
+        session: String,
+        /// The program and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
+    /// Show what a sandbox's runtime said last.
+    Logs {
+        /// The sandbox's id.
+        sandbox: domain::SandboxId,
+    },
     /// Remove one. Its session goes on in another; its files stay.
     Rm {
         /// The sandbox's id.

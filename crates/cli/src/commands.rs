@@ -1,22 +1,27 @@
 //! What each command does.
 
 mod approvals;
+mod archives;
 mod audit;
 mod files;
+mod images;
 mod lists;
 mod policy;
 mod run;
+mod sandboxes;
+mod snapshots;
 mod typed;
 
 use std::io::Write;
 
 pub use self::files::backup;
+pub use self::images::used_images;
 
 use domain::{ApprovalAnswer, SessionId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::arguments::{ClientCommand, PolicyCommand, SandboxCommand, UserCommand};
+use crate::arguments::{ClientCommand, PolicyCommand, UserCommand};
 use crate::render::{Paper, Render, Shown};
 use crate::terminal::harmless;
 use crate::watch::Watch;
@@ -65,13 +70,11 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
         ClientCommand::Put(arguments) => files::put(client, &arguments, json).await?,
         ClientCommand::Get(arguments) => files::get(client, &arguments, json).await?,
         ClientCommand::Files(arguments) => files::list(client, &arguments, json).await?,
+        ClientCommand::Fork(arguments) => snapshots::fork(client, &arguments, json).await?,
+        ClientCommand::Snapshot(command) => snapshots::snapshot(client, command, json).await?,
         ClientCommand::Models => lists::models(client, json).await?,
-        ClientCommand::Sandbox(SandboxCommand::List) => lists::sandboxes(client, json).await?,
-        ClientCommand::Sandbox(SandboxCommand::Rm { sandbox }) => {
-            let request = client.request(reqwest::Method::DELETE, &format!("/sandboxes/{sandbox}"));
-            let answer: Value = client.json(request).await?;
-            say(json, &answer, "removed")?;
-        }
+        ClientCommand::Sandbox(command) => return sandboxes::sandbox(client, command, json).await,
+        ClientCommand::Image(command) => return images::image(client, command, json).await,
         ClientCommand::Audit(arguments) => return audit::audit(client, &arguments, json).await,
         ClientCommand::Usage {
             session, calls: true, ..

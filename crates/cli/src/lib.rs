@@ -22,10 +22,11 @@ mod watch;
 
 pub use arguments::{
     ApproveArguments, AuditArguments, ByArgument, ClientCommand, DecisionArgument, DeliveryArgument, FilesArguments,
-    GetArguments, ListArguments, Noted, PutArguments, RunArguments, SandboxCommand, TokenCommand, UserCommand,
+    GetArguments, ImageCommand, ListArguments, Noted, PutArguments, RunArguments, SandboxCommand, TokenCommand,
+    UserCommand,
 };
 pub use client::{Client, ClientError};
-pub use commands::{backup, execute};
+pub use commands::{backup, execute, used_images};
 pub use outcome::Outcome;
 pub use render::Screen;
 pub use terminal::harmless;

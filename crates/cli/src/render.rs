@@ -198,9 +198,27 @@ impl Render {
                 )?;
             }
             Event::Compacted { .. } => self.note("2", "the older part of the conversation was summarised")?,
+            Event::Rewound { .. } => self.note(
+                "33",
+                "the session went back to a snapshot: what was said since is part of it no longer",
+            )?,
+            Event::FilesGone { snapshot } => {
+                self.note(
+                    "31",
+                    &format!("the files of snapshot {snapshot} are gone: the session goes on with those it has"),
+                )?;
+            }
+            Event::Forked { parent, .. } => self.note("2", &format!("a fork of session {parent}"))?,
             Event::Sandbox { state, reason } => match reason {
                 Some(reason) => self.note("33", &format!("sandbox {state}: {}", one_line(reason, 200)))?,
                 None => self.pass(&format!("sandbox {state}"))?,
+            },
+            Event::Files { state, reason } => match reason {
+                Some(reason) => self.note(
+                    "33",
+                    &format!("files {}: {}", one_line(state, 20), one_line(reason, 300)),
+                )?,
+                None => self.pass(&format!("files {}", one_line(state, 20)))?,
             },
             Event::ServiceCalled {
                 service,

@@ -2,10 +2,12 @@
 
 mod approvals;
 mod files;
+mod images;
 mod people;
 mod policy;
 mod sandboxes;
 mod sessions;
 
 pub use files::FileStream;
-pub use sandboxes::{Health, SandboxEntry};
+pub use images::{GenerationEntry, ImageEntry};
+pub use sandboxes::{Health, SandboxEntry, SandboxFigures};

@@ -100,6 +100,24 @@ impl Span {
         self.code = Some(failure.code.clone());
     }
 
+    fn trace(&self) {
+        let Some(active) = self.live.active().filter(|active| Some(active.run) == self.run) else {
+            return;
+        };
+        let place = active.call_place(self.call.as_ref()).any_beneath();
+        let took = self.began.elapsed();
+        // What is denied may be called anything.
+        let allowed = self.decision.is_allowed();
+        let name = |name: &str| telemetry::Value::from(if allowed { name } else { "denied" });
+        let about = [
+            ("rpc.service", name(&self.service)),
+            ("rpc.method", name(&self.method)),
+            ("http.response.status_code", i64::from(self.status).into()),
+        ];
+        let traces = &self.control.0.traces;
+        traces.was("service", place, (took, took), self.code.as_deref(), about);
+    }
+
     fn written(&self, micros: u64) -> (AuditEntry, Event) {
         let decision = &self.decision;
         let action = if decision.is_allowed() {
@@ -140,6 +158,7 @@ impl Drop for Span {
         if self.forgotten {
             return;
         }
+        self.trace();
         let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let (entry, event) = self.written(micros);
         let (control, live) = (self.control.clone(), Arc::clone(&self.live));

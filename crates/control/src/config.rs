@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{Placement, RunLimits, ToolDefinition};
+use knowledge::Knowledge;
 use policy::Policies;
 use sandbox::{ImageDigest, Limits};
 use skills::Skill;
@@ -25,22 +26,32 @@ pub struct Config {
     pub system: Option<String>,
     /// Every tool, in the order in which the model is told of those that its run may use.
     pub tools: Vec<ToolDefinition>,
-    /// Every skill of the image.
-    pub skills: Arc<[Skill]>,
     /// Who may do what.
     pub policies: Policies,
-    /// What sandboxes are made of.
-    pub image: ImageDigest,
+    /// What sandboxes are made of at first; [`crate::Control::set_base`] says what came since.
+    pub base: Base,
     /// What a sandbox may take.
     pub sandbox: Limits,
     /// Environment of the user's processes in a sandbox.
     pub environment: BTreeMap<String, String>,
     /// An unused sandbox is frozen after this.
     pub freeze_after: Duration,
-    /// An unused sandbox is removed after this; its files are kept.
-    pub remove_after: Duration,
+    /// The processes of an unused sandbox are ended after this; its files are kept.
+    pub hibernate_after: Duration,
+    /// A hibernated session of which nothing was heard for so long has its disk removed, when all of its files are kept
+    /// outside of it; zero: never.
+    pub archive_after: Duration,
+    /// A program that is started in the background may go on for so long at most, and keeps its sandbox awake meanwhile; zero:
+    /// none may be started.
+    pub background_time: Duration,
+    /// A sandbox whose runtime does not answer for so long is replaced.
+    pub hung_after: Duration,
+    /// Sandboxes that are made ahead.
+    pub warm: WarmPool,
     /// Sandboxes of one user at the same time. For one more, the one of theirs that was unused the longest is removed.
     pub sandboxes_per_user: usize,
+    /// Snapshots after runs that are kept of each session, where they cost next to nothing; 0: none is made.
+    pub run_snapshots: u32,
     /// Runs under way at the same time; others wait in the store.
     pub parallel_runs: usize,
     /// Tries of a run to get a sandbox that lasts, before it fails.
@@ -61,10 +72,53 @@ pub struct Config {
     pub budget_wait: Duration,
 }
 
-impl Config {
-    /// The defaults, for this model and image.
+/// The image that sandboxes are made of, as long as no generation of it is newer.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Base {
+    /// Which.
+    pub image: ImageDigest,
+    /// Every skill that it brings.
+    pub skills: Arc<[Skill]>,
+    /// What of it is built anew from time to time; nothing where this is left out.
+    pub refresh: Option<Refresh>,
+}
+
+impl Base {
+    /// An image that brings no skills and stays as it is.
     #[must_use]
-    pub fn new(model: impl Into<String>, image: ImageDigest) -> Self {
+    pub fn new(image: ImageDigest) -> Self {
+        Self {
+            image,
+            skills: Arc::new([]),
+            refresh: None,
+        }
+    }
+}
+
+/// An image that is refreshed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refresh {
+    /// Its name.
+    pub image: String,
+    /// What is to be in its `/knowledge`.
+    pub knowledge: Knowledge,
+}
+
+/// Sandboxes that are made before anybody needs them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct WarmPool {
+    /// So many are always there.
+    pub least: usize,
+    /// So many are there at most; 0: none are made ahead.
+    pub most: usize,
+    /// Between the two there are as many as sessions needed a new one within this time.
+    pub remember: Duration,
+}
+
+impl Config {
+    /// The defaults, for this model and what sandboxes are made of.
+    #[must_use]
+    pub fn new(model: impl Into<String>, base: Base) -> Self {
         Self {
             model: model.into(),
             placement: Placement::default(),
@@ -72,14 +126,18 @@ impl Config {
             caps: Caps::default(),
             system: None,
             tools: Vec::new(),
-            skills: Arc::new([]),
             policies: Policies::default(),
-            image,
+            base,
             sandbox: Limits::default(),
             environment: BTreeMap::new(),
             freeze_after: Duration::from_secs(60),
-            remove_after: Duration::from_secs(30 * 60),
+            hibernate_after: Duration::from_secs(30 * 60),
+            archive_after: Duration::from_secs(7 * 24 * 3_600),
+            background_time: Duration::from_secs(4 * 3_600),
+            hung_after: Duration::from_secs(30),
+            warm: WarmPool::default(),
             sandboxes_per_user: 64,
+            run_snapshots: 10,
             parallel_runs: 64,
             attempts: 3,
             lease: Duration::from_secs(30),

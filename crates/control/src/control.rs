@@ -2,20 +2,24 @@
 
 use std::sync::Arc;
 
+use domain::SteadyClock;
 use egress::Broker;
 use lifecycle::Tasks;
 use providers::Providers;
 use sandbox::SandboxProvider;
 use store::Store;
+use telemetry::Traces;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::approvals::Approvals;
 use crate::attempts::Attempts;
 use crate::dispatch::Dispatch;
+use crate::generations::Generations;
 use crate::housing::Housing;
 use crate::live::Lives;
+use crate::snapshots::Disks;
 use crate::way_out::{self, MakeBroker};
-use crate::{Callable, Config, ControlError};
+use crate::{Callable, Config, ControlError, Files};
 
 /// What lies outside, and is reached through the control plane only.
 #[derive(Default)]
@@ -24,6 +28,10 @@ pub struct Outside {
     pub services: Option<Callable>,
     /// Makes the broker through which connections leave; none leaves where there is no broker.
     pub egress: Option<Box<MakeBroker>>,
+    /// Where files of workspaces are kept; nowhere but on their disks where this is left out.
+    pub files: Option<Files>,
+    /// Where traces are told.
+    pub traces: Traces,
 }
 
 /// The control plane. Clones are the same one.
@@ -37,11 +45,17 @@ pub(crate) struct Inner {
     pub(crate) providers: Providers,
     pub(crate) services: Option<Callable>,
     pub(crate) broker: Option<Broker>,
+    pub(crate) files: Option<Files>,
+    pub(crate) traces: Traces,
+    /// By which signed URLs are given out and taken back.
+    pub(crate) clock: SteadyClock,
     pub(crate) housing: Housing,
     pub(crate) lives: Arc<Lives>,
     pub(crate) attempts: Attempts,
     pub(crate) approvals: Approvals,
     pub(crate) dispatch: Dispatch,
+    pub(crate) disks: Disks,
+    pub(crate) generations: Generations,
     /// Told when reserved money came free.
     pub(crate) freed: Notify,
     /// Places for turns that wait for reserved money.
@@ -86,6 +100,8 @@ impl Control {
             attempts: Attempts::default(),
             approvals: Approvals::default(),
             dispatch: Dispatch::new(config.parallel_runs),
+            disks: Disks::default(),
+            generations: Generations::new(config.base.clone()),
             freed: Notify::new(),
             budget_queue: Semaphore::new(config.budget_queue),
             housing: Housing::new(sandboxes),
@@ -93,6 +109,9 @@ impl Control {
             store,
             providers,
             services: outside.services,
+            files: outside.files,
+            traces: outside.traces,
+            clock: SteadyClock::begin(),
             broker,
             tasks,
         }));
@@ -103,8 +122,12 @@ impl Control {
                 .tasks
                 .spawn_until_stopped(async move { writer.write_records(told).await });
         }
+        control.begin_mending().await?;
         control.begin_expiry();
+        control.begin_collecting();
+        control.know_generations().await?;
         control.begin_housekeeping().await;
+        control.begin_generations();
         control.begin_dispatch().await?;
         Ok(control)
     }

@@ -1,7 +1,7 @@
 //! One run from its taking to its end: a sandbox, the loop, and what happens when either is lost.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::approvals::Waits;
 use crate::dispatch::HOLDER;
-use crate::housing::HousingError;
+use crate::housing::{HousingError, State};
 use crate::live::{Active, Live, lock};
 use crate::prompts::Settings;
 use crate::rights::settled;
-use crate::{Control, ControlError};
+use crate::{Control, ControlError, traces};
 
 mod here;
 
@@ -59,6 +59,9 @@ impl Control {
                 return tracing::error!(%run, error = with_causes(&error), "could not take a run; it is tried again");
             }
         };
+        let mut span = self.0.traces.begin("run", active.place);
+        span.set("belljar.session", session.to_string().as_str());
+        span.set("gen_ai.request.model", active.model.name.as_str());
         let stop = self.0.tasks.stop();
         let end = tokio::select! {
             biased;
@@ -68,9 +71,12 @@ impl Control {
             end = self.attend(&live, &active) => end,
         };
         if let Some(end) = end {
+            span.fail(end.code.as_deref().unwrap_or("failed"));
             self.end_run(&live, &active, end).await;
         }
+        drop(span);
         self.wind_up(&live, &active).await;
+        self.keep_after(&live, run).await;
         live.set_active(None);
         self.end_approvals(&live).await;
     }
@@ -134,10 +140,14 @@ impl Control {
             limits: offer.limits,
             door: settings.door,
             offer,
+            place: traces::of_run(run.id, run.attempts),
+            traced: AtomicU32::new(0),
+            began: Instant::now(),
             started: run.started.unwrap_or_else(Timestamp::now),
             taken: run.attempts,
             done: AtomicU32::new(done),
             over: Stop::new(),
+            cancelled: AtomicBool::new(false),
             loop_ended: watch::Sender::new(None),
             calls: Mutex::new(calls),
             denied: Mutex::new(denied.into_iter().collect()),
@@ -224,7 +234,7 @@ impl Control {
     }
 
     async fn lost(&self, live: &Arc<Live>, stay: &crate::housing::Stay, why: String) -> Left {
-        self.unhouse(live, Some(stay.id), "lost", Some(&why)).await;
+        self.unhouse(live, Some(stay.id), State::Lost, Some(&why)).await;
         Left::Lost(why)
     }
 
@@ -236,6 +246,7 @@ impl Control {
             tools: active.offer.tools.iter().map(|tool| tool.name.clone()).collect(),
             limits: active.limits,
             grants: active.offer.grants.clone(),
+            traced: self.0.traces.is_on(),
         }
     }
 
@@ -270,7 +281,8 @@ impl Control {
             return;
         }
         let Some(stay) = self.stay(live).await else { return };
-        if lock(&active.calls).is_empty() {
+        let cancelled = active.cancelled.load(Ordering::SeqCst);
+        if !cancelled && lock(&active.calls).is_empty() {
             if self.0.config.placement == Placement::ControlPlane {
                 return;
             }
@@ -280,9 +292,14 @@ impl Control {
                 return;
             }
         }
-        if let Err(error) = stay.linked.stop().await {
+        let stopped = if cancelled {
+            stay.linked.stop_all().await
+        } else {
+            stay.linked.stop().await
+        };
+        if let Err(error) = stopped {
             let why = format!("what ran in it could not be stopped: {}", with_causes(&error));
-            self.unhouse(live, Some(stay.id), "lost", Some(&why)).await;
+            self.unhouse(live, Some(stay.id), State::Lost, Some(&why)).await;
         }
     }
 }

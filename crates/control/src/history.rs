@@ -22,6 +22,8 @@ pub(crate) struct Cached {
     providers: Providers,
     model: Arc<Model>,
     lines: Vec<Line>,
+    /// The place of the newest message in the store, which may be told no longer.
+    last: i64,
     /// How many of the lines the provider has counted, and the tokens it found, the head included.
     counted: Option<(usize, u64)>,
 }
@@ -106,9 +108,9 @@ impl Cached {
 
     /// Adds a message that was stored.
     pub(crate) fn push(&mut self, message: &Message) {
-        let position = self.lines.last().map_or(0, |line| line.position) + 1;
+        self.last += 1;
         self.lines
-            .push(Line::new(&self.providers, &self.model, position, message));
+            .push(Line::new(&self.providers, &self.model, self.last, message));
     }
 
     /// Takes note of what the provider counted: the whole input up to the last line, which is the reply itself.
@@ -174,6 +176,7 @@ impl Control {
             providers: providers.clone(),
             model: Arc::clone(model),
             lines,
+            last: stored.last,
             counted: None,
         })
     }

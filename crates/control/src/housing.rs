@@ -1,33 +1,48 @@
-//! One sandbox per session: made when it is needed, woken, frozen and removed when it is not, replaced when it is lost.
+//! One sandbox per session: made when it is needed or before, put to sleep and woken, replaced when it is lost.
 //!
 //! The provider's own list says what there is; here is only who uses it. A sandbox that goes away between being made and
 //! handing over its link is made anew; that is no failure of a run.
+//!
+//! - [`making`]: how a session gets one · [`warm`]: those that are made ahead · [`building`]: those in which images are built
+//! - [`usage`]: who uses one · [`keeping`]: what nobody uses goes to sleep · [`room`]: how many a user may have
+//! - [`reconcile`]: what is there and should not be
+//! - [`tokens`]: what its runtime shows · [`meters`]: how long all of it takes
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use causes::with_causes;
-use domain::{SandboxId, SessionId};
-use link::server::{LinkError, Linked, Outfit};
-use sandbox::{ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus};
+use domain::{SandboxId, SessionId, SnapshotId};
+use link::server::{LinkError, Linked};
+use sandbox::{ProviderError, SandboxProvider, SandboxStatus, SnapshotStatus};
 use store::{Asker, StoreError};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
+use self::meters::{Meters, Transition};
+use self::usage::{Usage, Using};
+use self::warm::Warm;
 use crate::live::{Live, lock};
 use crate::{Control, ControlError};
 
+mod archiving;
+mod building;
 mod keeping;
+mod making;
+pub(crate) mod meters;
+mod owed;
+mod reconcile;
 mod room;
 mod tokens;
+pub(crate) mod usage;
+mod warm;
 
+pub(crate) use reconcile::Suspects;
 pub(crate) use tokens::Shown;
 
 /// How long a new sandbox may take until its runtime answers.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
-/// How often a sandbox that does not answer yet is looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Sandboxes that may go away between being made and answering, before something must be wrong.
 const MADE_ANEW: usize = 3;
 
@@ -35,13 +50,23 @@ const MADE_ANEW: usize = 3;
 pub(crate) struct Housing {
     pub(crate) provider: Arc<dyn SandboxProvider>,
     /// Whose sandbox it is, for what comes over its link.
-    by_sandbox: Mutex<HashMap<SandboxId, Arc<Live>>>,
+    by_sandbox: Mutex<HashMap<SandboxId, Resident>>,
     /// Sandboxes that were there when this process began.
     left: Mutex<HashMap<SessionId, SandboxStatus>>,
-    /// Grows when tokens are revoked.
-    generation: AtomicU64,
+    /// Those that are nobody's yet.
+    pub(crate) warm: Warm,
+    pub(crate) meters: Meters,
+    /// How often tokens were revoked.
+    revocations: AtomicU64,
     /// Held while room for one more is looked for.
     room: tokio::sync::Mutex<()>,
+}
+
+/// Whose a sandbox is, and who uses it.
+#[derive(Clone, Debug)]
+pub(crate) struct Resident {
+    pub(crate) live: Arc<Live>,
+    pub(crate) usage: Arc<Usage>,
 }
 
 /// A session's place for its sandbox.
@@ -52,6 +77,10 @@ pub(crate) struct Seat {
     taken: AtomicBool,
     /// A sandbox is being made for it.
     promised: AtomicBool,
+    /// It had a sandbox before: its files are on a disk.
+    has_files: AtomicBool,
+    /// The sandbox that it had was lost.
+    lost: AtomicBool,
 }
 
 /// A session's sandbox.
@@ -59,17 +88,52 @@ pub(crate) struct Seat {
 pub(crate) struct Housed {
     pub(crate) id: SandboxId,
     pub(crate) linked: Linked,
-    frozen: AtomicBool,
-    users: AtomicUsize,
-    used: Mutex<Instant>,
+    pub(crate) usage: Arc<Usage>,
+    /// When it was frozen, while it is.
+    frozen_at: Mutex<Option<Instant>>,
     token: Mutex<tokens::Current>,
     /// The inode of the socket that is accepted from.
     socket: AtomicU64,
+    /// Held while its state is told, so that states are told in their order.
+    telling: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Somebody uses the sandbox: it is not frozen while this is held.
 #[derive(Debug)]
-pub(crate) struct Stay(Arc<Housed>);
+pub(crate) struct Stay {
+    housed: Arc<Housed>,
+    _using: Using,
+}
+
+/// How a session's sandbox is, as the session's own view and its events say it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// One is being made.
+    Starting,
+    /// Its processes run.
+    Running,
+    /// Its processes stand still; any request lets them go on.
+    Frozen,
+    /// Its processes are gone and its files are on the host's disk; any request starts it again.
+    Hibernated,
+    /// It has no disk either: its files are in the object store, and the next request brings them back.
+    Archived,
+    /// It went away unasked: the next request gets another with its files.
+    Lost,
+}
+
+impl State {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Frozen => "frozen",
+            Self::Hibernated => "hibernated",
+            Self::Archived => "archived",
+            Self::Lost => "lost",
+        }
+    }
+}
 
 /// Why a session has no sandbox.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +178,14 @@ impl From<HousingError> for ControlError {
 }
 
 impl Seat {
+    /// A session's that may have had a sandbox before.
+    pub(crate) fn new(has_files: bool) -> Self {
+        Self {
+            has_files: AtomicBool::new(has_files),
+            ..Self::default()
+        }
+    }
+
     /// Whether there is a sandbox.
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.load(Ordering::SeqCst)
@@ -124,21 +196,16 @@ impl std::ops::Deref for Stay {
     type Target = Housed;
 
     fn deref(&self) -> &Housed {
-        &self.0
+        &self.housed
     }
 }
 
 impl Stay {
     fn new(housed: &Arc<Housed>) -> Self {
-        housed.users.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(housed))
-    }
-}
-
-impl Drop for Stay {
-    fn drop(&mut self) {
-        *lock(&self.0.used) = Instant::now();
-        self.0.users.fetch_sub(1, Ordering::SeqCst);
+        Self {
+            housed: Arc::clone(housed),
+            _using: housed.usage.using(),
+        }
     }
 }
 
@@ -148,20 +215,57 @@ impl Housing {
             provider,
             by_sandbox: Mutex::default(),
             left: Mutex::default(),
-            generation: AtomicU64::new(0),
+            warm: Warm::default(),
+            meters: Meters::default(),
+            revocations: AtomicU64::new(0),
             room: tokio::sync::Mutex::default(),
         }
     }
 
     /// Whose sandbox this is.
-    pub(crate) fn session_of(&self, sandbox: SandboxId) -> Option<Arc<Live>> {
+    pub(crate) fn resident(&self, sandbox: SandboxId) -> Option<Resident> {
         lock(&self.by_sandbox).get(&sandbox).cloned()
+    }
+
+    /// Whose sandbox this is.
+    pub(crate) fn session_of(&self, sandbox: SandboxId) -> Option<Arc<Live>> {
+        self.resident(sandbox).map(|resident| resident.live)
+    }
+
+    /// How many of sessions run, and how many are frozen.
+    pub(crate) fn count(&self) -> (usize, usize) {
+        let all = lock(&self.by_sandbox);
+        let frozen = all.values().filter(|resident| resident.usage.is_frozen()).count();
+        (all.len() - frozen, frozen)
+    }
+
+    /// Keeps a session's files at the provider. The processes of its sandbox stand still as long as that takes.
+    pub(crate) async fn snapshot(
+        &self,
+        session: SessionId,
+        snapshot: SnapshotId,
+    ) -> Result<SnapshotStatus, ProviderError> {
+        let _stilled: Vec<_> = lock(&self.by_sandbox)
+            .values()
+            .filter(|resident| resident.live.session == session)
+            .map(|resident| resident.usage.stilled())
+            .collect();
+        self.provider.snapshot(session, snapshot).await
     }
 }
 
 impl Control {
+    /// Removes a session's sandbox at the provider; its disk stays.
+    async fn destroy(&self, session: SessionId, sandbox: SandboxId) -> Result<(), ProviderError> {
+        let began = Instant::now();
+        let destroyed = self.0.housing.provider.destroy(sandbox).await;
+        self.stepped(session, Transition::Destroy, began, &destroyed);
+        destroyed
+    }
+
     /// The session's sandbox, awake and claimed; made where there is none.
     pub(crate) async fn house(&self, live: &Arc<Live>) -> Result<Stay, HousingError> {
+        let began = Instant::now();
         let mut seat = live.seat.housed.lock().await;
         if let Some(housed) = seat.as_ref() {
             match self.wake(live, housed).await {
@@ -169,7 +273,8 @@ impl Control {
                 Err(error) => {
                     let housed = Arc::clone(housed);
                     *seat = None;
-                    self.discard(live, &housed, "lost", Some(&with_causes(&error))).await;
+                    self.discard(live, &housed, State::Lost, Some(&with_causes(&error)))
+                        .await;
                 }
             }
         }
@@ -177,182 +282,86 @@ impl Control {
             let stay = Stay::new(&housed);
             *seat = Some(housed);
             live.seat.taken.store(true, Ordering::SeqCst);
+            live.seat.has_files.store(true, Ordering::SeqCst);
             stay
         };
+        self.bring_files(live).await?;
         if let Some(housed) = self.adopt(live).await {
             return Ok(take(housed, &mut seat));
         }
         let _promised = self.make_room(live).await?;
-        for _ in 0..MADE_ANEW {
-            match self.make(live).await {
-                Ok(housed) => return Ok(take(housed, &mut seat)),
-                Err(HousingError::Provider(ProviderError::NotFound(_) | ProviderError::Dead { .. })) => {}
-                Err(error) => return Err(error),
-            }
+        let had_files = live.seat.has_files.load(Ordering::SeqCst);
+        if !had_files && let Some(housed) = self.claim_warm(live).await? {
+            self.stepped(live.session, Transition::ClaimWarm, began, &Ok::<_, HousingError>(()));
+            let stay = take(housed, &mut seat);
+            self.begin_pulling(live);
+            return Ok(stay);
         }
-        Err(HousingError::Vanished)
+        let transition = if live.seat.lost.load(Ordering::SeqCst) {
+            Transition::Replace
+        } else if live.seat.has_files.load(Ordering::SeqCst) {
+            Transition::Wake
+        } else {
+            Transition::ClaimCold
+        };
+        let made = self.make_anew(live).await;
+        self.stepped(live.session, transition, began, &made);
+        let housed = made?;
+        live.seat.lost.store(false, Ordering::SeqCst);
+        let stay = take(housed, &mut seat);
+        if !had_files {
+            self.begin_pulling(live);
+        }
+        Ok(stay)
     }
 
     /// The session's sandbox, awake, if it has one that answers.
-    pub(crate) async fn stay(&self, live: &Live) -> Option<Stay> {
+    pub(crate) async fn stay(&self, live: &Arc<Live>) -> Option<Stay> {
         let seat = live.seat.housed.lock().await;
         let housed = seat.as_ref()?;
         self.wake(live, housed).await.ok()?;
         Some(Stay::new(housed))
     }
 
-    /// Removes the session's sandbox, if it is this one (or whichever it is); its files stay.
-    pub(crate) async fn unhouse(&self, live: &Arc<Live>, only: Option<SandboxId>, state: &str, reason: Option<&str>) {
+    /// Ends the session's sandbox, if it is this one (or whichever it is); its files stay.
+    pub(crate) async fn unhouse(&self, live: &Arc<Live>, only: Option<SandboxId>, state: State, reason: Option<&str>) {
         let mut seat = live.seat.housed.lock().await;
         if let Some(housed) = seat.take_if(|housed| only.is_none_or(|only| only == housed.id)) {
             self.discard(live, &housed, state, reason).await;
         }
     }
 
-    async fn wake(&self, live: &Live, housed: &Housed) -> Result<(), HousingError> {
+    /// Lets a sandbox go on that was frozen when somebody inside asked for something.
+    pub(crate) fn rouse(&self, live: &Arc<Live>) {
+        let (control, live) = (self.clone(), Arc::clone(live));
+        self.0.tasks.spawn(async move { drop(control.stay(&live).await) });
+    }
+
+    async fn wake(&self, live: &Arc<Live>, housed: &Housed) -> Result<(), HousingError> {
         if !housed.linked.is_connected() {
             return Err(HousingError::Silent);
         }
-        if housed.frozen.load(Ordering::SeqCst) {
-            let provider = &self.0.housing.provider;
-            provider.thaw(housed.id).await.map_err(HousingError::Provider)?;
-            housed.frozen.store(false, Ordering::SeqCst);
+        if housed.usage.is_frozen() {
+            self.thaw(live, housed).await.map_err(HousingError::Provider)?;
         }
         self.refresh_token(live, housed).await
     }
 
-    /// Takes over the sandbox that the session had when this process began. What runs in it has lost its loop, and is ended.
-    async fn adopt(&self, live: &Arc<Live>) -> Option<Arc<Housed>> {
-        let status = lock(&self.0.housing.left).remove(&live.session)?;
-        let adopted = async {
-            let provider = &self.0.housing.provider;
-            provider.thaw(status.id).await.map_err(HousingError::Provider)?;
-            let housed = self.move_in(live, &status).await?;
-            housed.linked.stop().await.map_err(HousingError::Link)?;
-            Ok::<_, HousingError>(housed)
-        };
-        match adopted.await {
-            Ok(housed) => Some(housed),
-            Err(error) => {
-                // The next one that is made for this session finds its disk in use, and removes it.
-                tracing::info!(sandbox = %status.id, error = with_causes(&error), "a sandbox could not be adopted");
-                lock(&self.0.housing.by_sandbox).remove(&status.id);
-                None
-            }
+    async fn thaw(&self, live: &Arc<Live>, housed: &Housed) -> Result<(), ProviderError> {
+        let began = Instant::now();
+        let thawed = self.0.housing.provider.thaw(housed.id).await;
+        self.stepped(live.session, Transition::Thaw, began, &thawed);
+        thawed?;
+        housed.usage.set_frozen(false);
+        if lock(&housed.frozen_at).take().is_some() {
+            self.tell_soon(live, housed, State::Running).await;
         }
+        Ok(())
     }
 
-    async fn make(&self, live: &Arc<Live>) -> Result<Arc<Housed>, HousingError> {
-        let spec = SandboxSpec {
-            id: SandboxId::new(),
-            session: live.session,
-            image: self.0.config.image.clone(),
-            limits: self.0.config.sandbox,
-        };
-        self.tell_sandbox(live, spec.id, "starting", None).await;
-        let provider = &self.0.housing.provider;
-        let status = match provider.create(&spec).await {
-            Err(ProviderError::DiskInUse { sandbox, .. }) => {
-                // One that a dead process left, or that was lost: its files are wanted, it is not.
-                provider.destroy(sandbox).await.map_err(HousingError::Provider)?;
-                provider.create(&spec).await
-            }
-            made => made,
-        }
-        .map_err(HousingError::Provider)?;
-        match self.move_in(live, &status).await {
-            Ok(housed) => {
-                self.tell_sandbox(live, spec.id, "running", None).await;
-                Ok(housed)
-            }
-            Err(error) => {
-                lock(&self.0.housing.by_sandbox).remove(&spec.id);
-                if let Err(error) = provider.destroy(spec.id).await {
-                    tracing::warn!(sandbox = %spec.id, error = with_causes(&error), "could not remove a sandbox that did not start");
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Serves the link of a sandbox and gives it to the session.
-    async fn move_in(&self, live: &Arc<Live>, status: &SandboxStatus) -> Result<Arc<Housed>, HousingError> {
-        if let SandboxState::Dead { reason } = &status.state {
-            let (id, reason) = (status.id, reason.clone());
-            return Err(HousingError::Provider(ProviderError::Dead { id, reason }));
-        }
-        let provider = &self.0.housing.provider;
-        let listener = provider.link(status.id).await.map_err(HousingError::Provider)?;
-        let socket = keeping::inode(&listener);
-        lock(&self.0.housing.by_sandbox).insert(status.id, Arc::clone(live));
-        let handler = Arc::new(self.clone());
-        let linked = link::server::serve(listener, status.id, status.root_uid, handler, &self.0.tasks)
-            .map_err(HousingError::Link)?;
-        let claimed = self.claim(live, &linked).await;
-        match claimed {
-            Ok(token) => Ok(Arc::new(Housed {
-                id: status.id,
-                linked,
-                frozen: AtomicBool::new(false),
-                users: AtomicUsize::new(0),
-                used: Mutex::new(Instant::now()),
-                token: Mutex::new(token),
-                socket: AtomicU64::new(socket),
-            })),
-            Err(error) => {
-                linked.close();
-                Err(error)
-            }
-        }
-    }
-
-    /// Waits until the sandbox is dead, or removed: then its runtime never answers.
-    async fn gone(&self, sandbox: SandboxId) -> HousingError {
-        loop {
-            sleep(LOOK_AGAIN).await;
-            match self.0.housing.provider.status(sandbox).await {
-                Err(gone @ ProviderError::NotFound(_)) => return HousingError::Provider(gone),
-                Ok(SandboxStatus {
-                    id,
-                    state: SandboxState::Dead { reason },
-                    ..
-                }) => return HousingError::Provider(ProviderError::Dead { id, reason }),
-                // It lives, or the provider itself is away for a moment.
-                _ => {}
-            }
-        }
-    }
-
-    async fn claim(&self, live: &Live, linked: &Linked) -> Result<tokens::Current, HousingError> {
-        let gone = tokio::select! {
-            () = linked.connected() => None,
-            gone = self.gone(linked.sandbox()) => Some(gone),
-            () = sleep(ANSWERS_WITHIN) => Some(HousingError::Silent),
-        };
-        if let Some(gone) = gone {
-            return Err(gone);
-        }
-        let generation = self.0.housing.generation.load(Ordering::SeqCst);
-        let token = self
-            .0
-            .store
-            .issue_session_token(Asker::System, live.session, self.0.config.token_life)
-            .await
-            .map_err(HousingError::Store)?;
-        let outfit = Outfit {
-            environment: self.0.config.environment.clone(),
-            authorities: self.authorities(),
-            known_hosts: self.known_hosts(),
-        };
-        linked
-            .claim(live.session, &token.secret, outfit)
-            .await
-            .map_err(HousingError::Link)?;
-        Ok(tokens::Current::new(&token, self.0.config.token_life, generation))
-    }
-
-    async fn discard(&self, live: &Live, housed: &Housed, state: &str, reason: Option<&str>) {
+    async fn discard(&self, live: &Arc<Live>, housed: &Housed, state: State, reason: Option<&str>) {
         live.seat.taken.store(false, Ordering::SeqCst);
+        live.seat.lost.store(state == State::Lost, Ordering::SeqCst);
         lock(&self.0.housing.by_sandbox).remove(&housed.id);
         housed.linked.close();
         if let Some(broker) = &self.0.broker {
@@ -361,18 +370,29 @@ impl Control {
         if let Err(error) = self.revoke_tokens(live.session, "its sandbox was removed").await {
             tracing::warn!(session = %live.session, error = with_causes(&error), "could not revoke the tokens of a sandbox that is gone");
         }
-        if let Err(error) = self.0.housing.provider.destroy(housed.id).await {
+        if let Err(error) = self.destroy(live.session, housed.id).await {
             tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not remove a sandbox; it is tried again when its session needs one");
         }
+        let _in_order = housed.telling.lock().await;
         self.tell_sandbox(live, housed.id, state, reason).await;
     }
 
-    async fn tell_sandbox(&self, live: &Live, sandbox: SandboxId, state: &str, reason: Option<&str>) {
+    /// Tells of a state while others go on; what is told of the same sandbox later is told after it.
+    async fn tell_soon(&self, live: &Arc<Live>, housed: &Housed, state: State) {
+        let in_order = Arc::clone(&housed.telling).lock_owned().await;
+        let (control, live, sandbox) = (self.clone(), Arc::clone(live), housed.id);
+        self.0.tasks.spawn(async move {
+            control.tell_sandbox(&live, sandbox, state, None).await;
+            drop(in_order);
+        });
+    }
+
+    async fn tell_sandbox(&self, live: &Live, sandbox: SandboxId, state: State, reason: Option<&str>) {
         let mut writing = live.writing.lock().await;
         let told = self
             .0
             .store
-            .set_sandbox(Asker::System, live.session, sandbox, state, reason)
+            .set_sandbox(Asker::System, live.session, sandbox, state.name(), reason)
             .await;
         match told {
             Ok(events) => live.note(&mut writing, events),

@@ -11,12 +11,16 @@
 //! watch                          events and deltas for those who look on
 //! dispatch, drive                which run is next, and one run from its taking to its end
 //! housing                        one sandbox per session: made, woken, frozen, removed, replaced
+//! snapshots                      what is kept of a session, what it goes back to, and its forks
+//! generations                    the image as new sessions get it, built anew from time to time
+//! files                          workspaces, kept where their disks are not
 //! rights, offer                  what a session may do, and what a run is given of it
 //! approvals                      what people are asked, and what waits for their answers
 //! link, calls, way_out, attempts what comes out of sandboxes
 //! turns, history, compaction     one call of a model
 //! raw                            calls of models that programs in a sandbox make by themselves
 //! money                          what it may cost, and what it did
+//! traces                         what a collector of traces is told
 //! ```
 
 mod api;
@@ -29,6 +33,8 @@ mod control;
 mod dispatch;
 mod drive;
 mod error;
+mod files;
+mod generations;
 mod history;
 mod housing;
 mod link;
@@ -38,17 +44,24 @@ mod offer;
 mod prompts;
 mod raw;
 mod rights;
+mod snapshots;
+mod traces;
 mod turns;
 mod watch;
 mod way_out;
 
 pub use ::link::server::ServiceAnswer;
-pub use api::{FileStream, Health, SandboxEntry};
+pub use api::{FileStream, GenerationEntry, Health, ImageEntry, SandboxEntry, SandboxFigures};
 pub use calls::Callable;
-pub use config::Config;
+pub use config::{Base, Config, Refresh, WarmPool};
 pub use control::{Control, Outside};
 pub use error::ControlError;
+pub use files::Files;
+pub use generations::RefreshFigures;
+pub use housing::meters::TransitionFigures;
 pub use prompts::NewPrompt;
 pub use protocol::{SERVICE_REQUEST_PARTS, ServiceFailure, ServiceRequest, parse};
+pub use snapshots::{NewFork, SnapshotList};
+pub use telemetry::Figures as TraceFigures;
 pub use watch::{ParsePositionError, Position, Watched};
 pub use way_out::MakeBroker;

@@ -1,15 +1,22 @@
 //! What comes out of sandboxes. The link says which sandbox it is; the token must agree; all else is believed of nobody.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::{Placement, SandboxId};
-use link::server::{Carrier, LinkHandler, ServiceAnswer};
-use protocol::{ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, ToControl, TurnReply, TurnRequest};
+use futures::StreamExt;
+use link::server::{Carrier, FileSource, LinkHandler, ServiceAnswer};
+use protocol::{
+    ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, SyncAnswer, SyncCall, ToControl, TurnReply,
+    TurnRequest,
+};
 use secret::Secret;
+use tokio::time::Instant;
 
 use crate::Control;
-use crate::housing::Shown;
+use crate::housing::usage::{Usage, Using, Watched};
+use crate::housing::{Resident, Shown};
 use crate::live::{Live, lock};
 
 /// The longest piece of a tool's output that those who watch are shown: an honest runtime's are shorter, and each session keeps
@@ -23,10 +30,28 @@ fn beginning(text: &str, most: usize) -> String {
     text[..text.floor_char_boundary(most)].to_owned()
 }
 
+/// Whose sandbox asks for something, which keeps it awake.
+struct Guest {
+    live: Arc<Live>,
+    using: Using,
+}
+
+/// An answer that keeps the sandbox awake until its last byte is out.
+fn in_use(answer: ServiceAnswer, using: Using) -> ServiceAnswer {
+    let body = answer.body.map(move |piece| {
+        let _held = &using;
+        piece
+    });
+    ServiceAnswer {
+        body: body.boxed(),
+        ..answer
+    }
+}
+
 #[async_trait]
 impl LinkHandler for Control {
     async fn invoke_llm(&self, sandbox: SandboxId, token: &Secret, request: TurnRequest) -> Result<TurnReply, Refusal> {
-        let live = self.authorized(sandbox, token).await?;
+        let Guest { live, using: _using } = self.authorized(sandbox, token).await?;
         if self.0.config.placement == Placement::ControlPlane {
             let words = "loops of this installation run in the control plane: a sandbox asks for no turns";
             return Err(Refusal::new(RefusalCode::Denied, words));
@@ -41,12 +66,17 @@ impl LinkHandler for Control {
         host: &str,
         port: u16,
     ) -> Result<Box<dyn Carrier>, Refusal> {
-        let live = self.authorized(sandbox, token).await?;
-        self.carry(&live, host, port).await
+        let resident = self.0.housing.resident(sandbox);
+        let Guest { live, using: _using } = self.authorized(sandbox, token).await?;
+        let carrier = self.carry(&live, host, port).await?;
+        Ok(match resident {
+            Some(Resident { usage, .. }) => Box::new(Watched { carrier, usage }),
+            None => carrier,
+        })
     }
 
     async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
-        let live = self.authorized(sandbox, token).await?;
+        let Guest { live, using: _using } = self.authorized(sandbox, token).await?;
         self.name(&live, name).await
     }
 
@@ -56,8 +86,9 @@ impl LinkHandler for Control {
         token: &Secret,
         request: ServiceRequest,
     ) -> Result<ServiceAnswer, ServiceFailure> {
-        let live = self.authorized(sandbox, token).await?;
-        self.call_service(&live, request).await
+        let Guest { live, using } = self.authorized(sandbox, token).await?;
+        let answer = self.call_service(&live, request).await?;
+        Ok(in_use(answer, using))
     }
 
     async fn model(
@@ -66,15 +97,41 @@ impl LinkHandler for Control {
         token: &Secret,
         request: ModelRequest,
     ) -> Result<ServiceAnswer, ServiceFailure> {
-        let live = self.authorized(sandbox, token).await?;
-        self.call_model(&live, request).await
+        let Guest { live, using } = self.authorized(sandbox, token).await?;
+        let answer = self.call_model(&live, request).await?;
+        Ok(in_use(answer, using))
+    }
+
+    async fn sync(&self, sandbox: SandboxId, token: &Secret, call: SyncCall) -> Result<SyncAnswer, Refusal> {
+        let Resident { live, .. } = self.resident(sandbox, token).await?;
+        self.sync_files(&live, sandbox, call).await
+    }
+
+    async fn keep_object(
+        &self,
+        sandbox: SandboxId,
+        token: &Secret,
+        url: &str,
+        bytes: Option<u64>,
+        body: FileSource,
+    ) -> Result<(), Refusal> {
+        let Resident { live, .. } = self.resident(sandbox, token).await?;
+        self.keep_content(&live, url, bytes, body).await
+    }
+
+    async fn fetch_object(&self, sandbox: SandboxId, token: &Secret, url: &str) -> Result<ServiceAnswer, Refusal> {
+        let Guest { live, using } = self.authorized(sandbox, token).await?;
+        let answer = self.kept_content(&live, url).await?;
+        Ok(in_use(answer, using))
     }
 
     async fn event(&self, sandbox: SandboxId, event: ToControl) {
-        let Some(live) = self.0.housing.session_of(sandbox) else {
+        let Some(Resident { live, usage }) = self.0.housing.resident(sandbox) else {
             return;
         };
         match event {
+            ToControl::Alive => usage.alive(),
+            ToControl::Background { seconds } => self.keep_awake(&live, &usage, Duration::from_secs(seconds)),
             ToControl::LoopEnded { run, epoch, failure } => {
                 if let Some(active) = live
                     .active()
@@ -103,12 +160,35 @@ impl LinkHandler for Control {
 }
 
 impl Control {
-    /// Whose sandbox it is, if the token says so too.
-    async fn authorized(&self, sandbox: SandboxId, token: &Secret) -> Result<Arc<Live>, Refusal> {
-        if let Some(live) = self.0.housing.session_of(sandbox)
-            && self.check_token(&live, sandbox, token).await == Shown::Good
+    /// Programs in the background run for so long more, as their sandbox says. Only a run starts some: between runs what it
+    /// says can shorten the time and never lengthen it, so that none is kept for ever.
+    fn keep_awake(&self, live: &Live, usage: &Usage, time: Duration) {
+        let most = match live.active() {
+            Some(_) => self.0.config.background_time,
+            None => usage
+                .kept_until()
+                .map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now())),
+        };
+        usage.keep(time.min(most));
+    }
+
+    /// Whose sandbox it is, if the token says so too; it counts as used meanwhile.
+    async fn authorized(&self, sandbox: SandboxId, token: &Secret) -> Result<Guest, Refusal> {
+        let Resident { live, usage } = self.resident(sandbox, token).await?;
+        let using = usage.using();
+        if usage.is_frozen() {
+            // It asked at the moment at which it was put to sleep.
+            self.rouse(&live);
+        }
+        Ok(Guest { live, using })
+    }
+
+    /// Whose sandbox it is, if the token says so too. What it keeps of its files by itself is no use of it.
+    async fn resident(&self, sandbox: SandboxId, token: &Secret) -> Result<Resident, Refusal> {
+        if let Some(resident) = self.0.housing.resident(sandbox)
+            && self.check_token(&resident.live, sandbox, token).await == Shown::Good
         {
-            return Ok(live);
+            return Ok(resident);
         }
         Err(Refusal::new(
             RefusalCode::Unauthorized,

@@ -1,18 +1,24 @@
 //! What is known of a session while something happens in it. All of it can be had from the store again.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::{Door, Epoch, Event, NumberedEvent, RunId, RunLimits, SessionId, Timestamp, ToolCallId, UserId};
+use domain::{
+    Door, Epoch, Event, NumberedEvent, RunId, RunLimits, SessionId, SnapshotId, Timestamp, ToolCallId, UserId,
+};
 use lifecycle::Stop;
+use policy::Layers;
 use protocol::TurnReply;
 use providers::Model;
 use store::Asker;
+use telemetry::Place;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::approvals::Waits;
+use crate::files::Keeping;
 use crate::history::Cached;
 use crate::housing::Seat;
 use crate::offer::Offer;
@@ -23,6 +29,8 @@ use crate::{Control, ControlError};
 
 /// Sessions that are kept in memory though nothing happens in them.
 const IDLE_KEPT: usize = 1_024;
+/// Different things that were refused to a session of Belljar's own, and are told with what became of it.
+const REFUSED_KEPT: usize = 5;
 
 /// A session in memory.
 #[derive(Debug)]
@@ -38,10 +46,17 @@ pub(crate) struct Live {
     /// Held by the run under way.
     pub(crate) driving: tokio::sync::Mutex<()>,
     pub(crate) rights: Mutex<Rights>,
+    pub(crate) files: Keeping,
     /// By how many tokens a model's provider, at most, counted more than the bytes of a program's request.
     pub(crate) beyond: Mutex<HashMap<String, u64>>,
+    /// The snapshot that its disk is still to be made from.
+    owed: Mutex<Option<SnapshotId>>,
+    /// Held while its files are kept or brought: one order for the host at a time.
+    pub(crate) copying: Arc<tokio::sync::Mutex<()>>,
     active: Mutex<Option<Arc<Active>>>,
     speaking: Mutex<Option<Arc<Speaking>>>,
+    /// What was refused to a session that is Belljar's own, of which no row of the store tells.
+    refused: Option<Mutex<Vec<String>>>,
 }
 
 /// What only the writer of a session knows.
@@ -64,6 +79,12 @@ pub(crate) struct Active {
     pub(crate) door: Option<Door>,
     /// What it was given.
     pub(crate) offer: Offer,
+    /// Where it stands in its trace.
+    pub(crate) place: Place,
+    /// The last turn whose calls were told there.
+    pub(crate) traced: AtomicU32,
+    /// When it was taken here.
+    pub(crate) began: Instant,
     /// When it was first taken.
     pub(crate) started: Timestamp,
     /// How often it was taken.
@@ -72,6 +93,8 @@ pub(crate) struct Active {
     pub(crate) done: AtomicU32,
     /// Told when the run has ended in the store, however it did.
     pub(crate) over: Stop,
+    /// It was cancelled: its programs in the background end with it.
+    pub(crate) cancelled: AtomicBool,
     /// The end of the loop as a sandbox told it: its words, or none.
     pub(crate) loop_ended: watch::Sender<Option<Option<String>>>,
     /// The calls of the last reply, and the tools that they are of.
@@ -97,15 +120,74 @@ impl Live {
             session: session.id,
             owner: session.owner,
             feed: Feed::new(session.events),
-            seat: Seat::default(),
+            seat: Seat::new(session.sandbox.is_some()),
             writing: tokio::sync::Mutex::default(),
             turns: Arc::default(),
             driving: tokio::sync::Mutex::default(),
             rights: Mutex::default(),
+            files: Keeping::default(),
             beyond: Mutex::default(),
+            owed: Mutex::new(session.owed),
+            copying: Arc::default(),
             active: Mutex::default(),
             speaking: Mutex::default(),
+            refused: None,
         }
+    }
+
+    /// Belljar's own, which may do what these layers say, for ever.
+    fn own(session: SessionId, layers: Layers) -> Self {
+        Self {
+            session,
+            owner: UserId::new(),
+            feed: Feed::new(0),
+            seat: Seat::new(false),
+            writing: tokio::sync::Mutex::default(),
+            turns: Arc::default(),
+            driving: tokio::sync::Mutex::default(),
+            rights: Mutex::new(Rights::fixed(layers)),
+            files: Keeping::default(),
+            beyond: Mutex::default(),
+            owed: Mutex::default(),
+            copying: Arc::default(),
+            active: Mutex::default(),
+            speaking: Mutex::default(),
+            refused: Some(Mutex::default()),
+        }
+    }
+
+    /// Whether it is Belljar's own: no row of the store tells of it.
+    pub(crate) fn is_own(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// Takes note of what was refused to a session of Belljar's own; others have events for it.
+    pub(crate) fn note_refused(&self, words: impl FnOnce() -> String) {
+        let Some(refused) = &self.refused else { return };
+        let mut refused = lock(refused);
+        if refused.len() < REFUSED_KEPT {
+            let words = words();
+            if !refused.contains(&words) {
+                refused.push(words);
+            }
+        }
+    }
+
+    /// What was refused to a session of Belljar's own, in words.
+    pub(crate) fn refused(&self) -> Vec<String> {
+        self.refused
+            .as_ref()
+            .map(|refused| lock(refused).clone())
+            .unwrap_or_default()
+    }
+
+    /// The snapshot that its disk is still to be made from.
+    pub(crate) fn owed(&self) -> Option<SnapshotId> {
+        *lock(&self.owed)
+    }
+
+    pub(crate) fn owe(&self, snapshot: Option<SnapshotId>) {
+        *lock(&self.owed) = snapshot;
     }
 
     /// The run under way.
@@ -155,6 +237,15 @@ impl Lives {
     /// Everyone of them.
     pub(crate) fn all(&self) -> Vec<Arc<Live>> {
         lock(&self.0).values().cloned().collect()
+    }
+
+    /// A session of Belljar's own, until it is removed.
+    pub(crate) fn insert_own(&self, session: SessionId, layers: Layers) -> Arc<Live> {
+        self.insert(Live::own(session, layers))
+    }
+
+    pub(crate) fn remove(&self, session: SessionId) {
+        lock(&self.0).remove(&session);
     }
 
     fn insert(&self, live: Live) -> Arc<Live> {

@@ -1,6 +1,7 @@
 //! What a run is given when it is taken. It is never more than that while the run lasts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::{RunLimits, ToolDefinition, Trigger};
 use policy::{Decision, Layers, Limits, Outcome};
@@ -82,7 +83,8 @@ impl Control {
             .filter(|tool| is_there(&layers.tool(&tool.name)))
             .cloned()
             .collect();
-        let skills: Vec<_> = config
+        let base = self.base();
+        let skills: Vec<_> = base
             .skills
             .iter()
             .filter(|skill| layers.skill(&skill.name).is_allowed())
@@ -90,10 +92,11 @@ impl Control {
         let mut caps = lowered(config.caps.clone(), &limits);
         caps.keep(trigger);
         // What calls services and models is code, and without it there is none.
-        let (services, models) = if is_there(&layers.tool("exec")) {
-            (self.services_within(&layers), self.models_within(&layers, &caps))
+        let (services, models, background) = if is_there(&layers.tool("exec")) {
+            let (services, models) = (self.services_within(&layers), self.models_within(&layers, &caps));
+            (services, models, config.background_time)
         } else {
-            (Vec::new(), Vec::new())
+            (Vec::new(), Vec::new(), Duration::ZERO)
         };
         Offer {
             system: config.system.clone().unwrap_or_else(|| {
@@ -110,6 +113,7 @@ impl Control {
                 services,
                 models,
                 skills: Some(skills.iter().map(|skill| skill.name.clone()).collect()),
+                background_seconds: background.as_secs(),
             },
             layers,
         }

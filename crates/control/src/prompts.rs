@@ -1,5 +1,7 @@
 //! A prompt comes in, a run is stopped.
 
+use std::sync::atomic::Ordering;
+
 use causes::with_causes;
 use domain::{
     Author, Block, Delivery, Door, ExternalKey, Message, MessageId, Role, RunId, SessionId, Timestamp, Trigger, UserId,
@@ -9,6 +11,8 @@ use policy::Scope;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use store::{Accepted, Asker, Ended, Joined, Prompt, Session, SessionFilter, Target};
+
+use tokio::time::Instant;
 
 use crate::live::{Live, Writing};
 use crate::rights::settled;
@@ -78,6 +82,13 @@ impl Control {
     /// # Errors
     /// There is nothing in it, or too much; the session or the model does not exist, for the one who asks.
     pub async fn prompt(&self, asker: Asker, prompt: NewPrompt) -> Result<Accepted, ControlError> {
+        let (door, began) = (prompt.door, Instant::now());
+        let accepted = self.take_in(asker, prompt).await?;
+        self.trace_prompt(&accepted, door.as_str(), began);
+        Ok(accepted)
+    }
+
+    async fn take_in(&self, asker: Asker, prompt: NewPrompt) -> Result<Accepted, ControlError> {
         self.check_blocks(&prompt.blocks)?;
         if let Some(model) = &prompt.model {
             let known = self.0.providers.model(model);
@@ -164,6 +175,11 @@ impl Control {
             self.seal(live).await;
         }
         let ended = self.0.store.cancel_run(asker, run, reason).await?;
+        if ended.now
+            && let Some(active) = live.active().filter(|active| active.run == run)
+        {
+            active.cancelled.store(true, Ordering::SeqCst);
+        }
         Self::cut(live, &[run]);
         writing.joining = 0;
         live.note(&mut writing, ended.events.clone());

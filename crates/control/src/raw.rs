@@ -26,7 +26,7 @@ mod talk;
 mod told;
 
 use failure::refused;
-use told::Told;
+pub(crate) use told::Told;
 
 /// The name by which a program asks for the model of the run that it works in.
 const RUNS_OWN: &str = "default";
@@ -107,6 +107,7 @@ impl Control {
             ));
         };
         told.run = Some(active.run);
+        told.place = Some(active.calls_place());
         let format = match route {
             ModelRoute::Messages | ModelRoute::CountTokens => Format::AnthropicMessages,
             ModelRoute::Responses => Format::OpenaiResponses,

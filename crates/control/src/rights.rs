@@ -35,6 +35,14 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
+    /// Rights that nobody asked for: a session of Belljar's own has them.
+    pub(crate) fn fixed(layers: Layers) -> Self {
+        Self {
+            layers: Some(Arc::new(layers)),
+            ..Self::default()
+        }
+    }
+
     /// The door by which the session began.
     pub(crate) fn door(&self) -> Option<Door> {
         self.standing.as_ref().map(|standing| standing.door)
@@ -65,6 +73,11 @@ impl Live {
     /// What counts at present; nothing before anybody asked for it.
     pub(crate) fn layers(&self) -> Option<Arc<Layers>> {
         lock(&self.rights).layers.clone()
+    }
+
+    /// From now on a session of Belljar's own may do this, and nothing else.
+    pub(crate) fn fix_rights(&self, layers: Layers) {
+        *lock(&self.rights) = Rights::fixed(layers);
     }
 
     /// Takes note of a scope that was stored with a request.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use domain::{Epoch, MessageId, ResultPart, RunId, ToolResult, TurnId};
 use lifecycle::Stop;
 use protocol::{Refusal, RefusalCode, TurnReply, TurnRequest};
+use telemetry::Place;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::sleep;
 
@@ -32,6 +33,8 @@ pub(crate) struct Speaking {
     turn: u32,
     /// Told when nothing of it counts any more: the model is hung up on.
     pub(crate) cut: Stop,
+    /// Where it stands in the run's trace.
+    place: Place,
     said: Mutex<Said>,
     answer: watch::Receiver<Option<Result<TurnReply, Refusal>>>,
 }
@@ -106,6 +109,7 @@ impl Control {
             epoch: request.epoch,
             turn: request.turn,
             cut: active.over.child_token(),
+            place: active.turn_place(request.turn),
             said: Mutex::default(),
             answer,
         });
@@ -116,10 +120,17 @@ impl Control {
         };
         let (control, live, task) = (self.clone(), Arc::clone(live), Arc::clone(&speaking));
         self.0.tasks.spawn(async move {
+            control.trace_calls(&active, &request);
+            let mut span = control.0.traces.begin("turn", task.place);
+            span.set("belljar.turn", i64::from(request.turn));
             let answer = tokio::select! {
                 answer = control.speak(&live, &active, &task, request) => answer,
                 () = control.drained(&task) => Err(unavailable()),
             };
+            if let Err(refusal) = &answer {
+                span.fail(&format!("{:?}", refusal.code));
+            }
+            drop(span);
             // Whoever is told begins the next turn.
             drop(ends);
             sender.send_replace(Some(answer));

@@ -161,6 +161,7 @@ impl Control {
             sleep(WAITS).await;
         }
         let mut remedy = denied.remedy.clone();
+        live.note_refused(|| format!("{denied}: {remedy}"));
         if denied.code == Code::OutOfScope {
             remedy.push_str("; services.belljar.requestAccess({ host, reason }) in exec asks an admin");
         }
@@ -186,6 +187,7 @@ impl Control {
         if !self.0.attempts.is_prompt(live.session) {
             sleep(WAITS).await;
         }
+        live.note_refused(|| target.refusal());
         Refusal::new(RefusalCode::Denied, target.refusal())
     }
 
@@ -236,6 +238,7 @@ impl Control {
             return;
         }
         match self.live(Asker::System, session).await {
+            Ok(live) if live.is_own() => {}
             Ok(live) => self.record(&live, events).await,
             Err(error) => {
                 tracing::error!(%session, error = with_causes(&error), "could not tell of a refused connection");

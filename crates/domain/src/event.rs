@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ApprovalId, ApprovalKind, ApprovalState, Delivery, Epoch, Message, MessageId, Money, RunId, RunState, Timestamp,
-    ToolCallId, Usage,
+    ApprovalId, ApprovalKind, ApprovalState, Delivery, Epoch, Message, MessageId, Money, RunId, RunState, SessionId,
+    SnapshotId, Timestamp, ToolCallId, Usage,
 };
 
 /// Counts a session's durable events, from 1 without a gap.
@@ -109,9 +109,39 @@ pub enum Event {
         /// The summary.
         summary: String,
     },
+    /// The session went back to a snapshot, its files and what was said: the messages after one are part of it no longer. They
+    /// are kept.
+    Rewound {
+        /// Which snapshot.
+        snapshot: SnapshotId,
+        /// The last message that is still part of it; none where it begins anew.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        through: Option<MessageId>,
+    },
+    /// The files of a snapshot that the session was to have are gone; it goes on with those it has.
+    FilesGone {
+        /// Which snapshot.
+        snapshot: SnapshotId,
+    },
+    /// The session was made from another, with what had been said there up to here.
+    Forked {
+        /// Of which session.
+        parent: SessionId,
+        /// The snapshot that its files come from; none where the other had no files.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        snapshot: Option<SnapshotId>,
+    },
     /// The session's sandbox changed its state.
     Sandbox {
         /// `starting`, `running`, `lost`, `removed`.
+        state: String,
+        /// Why, where there is a reason.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// The keeping of the session's files changed its state.
+    Files {
+        /// `full`: what does not fit is on the disk only. `archived`: they are in the object store only.
         state: String,
         /// Why, where there is a reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]

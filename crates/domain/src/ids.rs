@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 /// A text that should name something and is not an id.
 #[derive(Debug, thiserror::Error)]
-#[error("{text:?} is not the id of a {kind}: an id looks like 0192f0c1-2d3e-7abc-8def-0123456789ab")]
+#[error("{text:?} is not the id of {kind}: an id looks like 0192f0c1-2d3e-7abc-8def-0123456789ab")]
 pub struct ParseIdError {
     kind: &'static str,
     text: String,
@@ -28,6 +28,12 @@ macro_rules! id {
             #[allow(clippy::new_without_default, reason = "a default identity would be a lie")]
             pub fn new() -> Self {
                 Self(Uuid::now_v7())
+            }
+
+            /// Its 128 bits.
+            #[must_use]
+            pub const fn bits(self) -> u128 {
+                self.0.as_u128()
             }
         }
 
@@ -57,35 +63,51 @@ macro_rules! id {
 
 id!(
     /// A conversation with its workspace, scope, budget and at most one sandbox.
-    SessionId, "session"
+    SessionId, "a session"
 );
 id!(
     /// The agent working on a session until it stops.
-    RunId, "run"
+    RunId, "a run"
 );
 id!(
     /// One call of a model within a run.
-    TurnId, "turn"
+    TurnId, "a turn"
 );
 id!(
     /// An entry of a session's history.
-    MessageId, "message"
+    MessageId, "a message"
 );
 id!(
     /// One isolated machine of a session.
-    SandboxId, "sandbox"
+    SandboxId, "a sandbox"
+);
+id!(
+    /// The saved files of one session.
+    SnapshotId, "a snapshot"
+);
+id!(
+    /// One dated build of an image.
+    GenerationId, "a generation"
+);
+id!(
+    /// One store, and the control planes that share it.
+    InstallationId, "an installation"
+);
+id!(
+    /// A process of the control plane, from its start to its end.
+    ProcessId, "process"
 );
 id!(
     /// A person, or a program that acts as one.
-    UserId, "user"
+    UserId, "a user"
 );
 id!(
     /// The public half of a token: names it, opens nothing.
-    TokenId, "token"
+    TokenId, "a token"
 );
 id!(
     /// A question to a person, and what came of it.
-    ApprovalId, "approval"
+    ApprovalId, "an approval"
 );
 
 /// The name that a model gave to one of its tool calls; unique within a session.

@@ -5,6 +5,7 @@
 
 mod approval;
 mod content;
+mod content_hash;
 mod event;
 mod ids;
 mod money;
@@ -15,10 +16,14 @@ mod usage;
 
 pub use approval::{ApprovalAnswer, ApprovalKind, ApprovalState};
 pub use content::{Author, Block, Image, Message, ResultPart, Role, ToolCall, ToolDefinition, ToolResult};
+pub use content_hash::{ContentHash, ParseContentHashError};
 pub use event::{Delta, Event, EventNumber, NumberedEvent};
-pub use ids::{ApprovalId, MessageId, ParseIdError, RunId, SandboxId, SessionId, TokenId, ToolCallId, TurnId, UserId};
+pub use ids::{
+    ApprovalId, GenerationId, InstallationId, MessageId, ParseIdError, ProcessId, RunId, SandboxId, SessionId,
+    SnapshotId, TokenId, ToolCallId, TurnId, UserId,
+};
 pub use money::{Money, Price};
 pub use run::{Delivery, Epoch, Placement, RunLimits, RunState};
 pub use session::{Door, ExternalKey, Trigger, means};
-pub use time::Timestamp;
+pub use time::{SteadyClock, Timestamp};
 pub use usage::Usage;

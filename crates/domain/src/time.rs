@@ -1,6 +1,6 @@
 //! Moments.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,8 +14,7 @@ impl Timestamp {
     /// What the machine's clock says.
     #[must_use]
     pub fn now() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+        SystemTime::now().into()
     }
 
     /// The moment `duration` later.
@@ -40,5 +39,38 @@ impl Timestamp {
     #[must_use]
     pub fn day(self) -> i64 {
         self.0.div_euclid(86_400_000)
+    }
+}
+
+/// A clock that nobody can set: it begins with the machine's and goes on by itself. For what this process gives out and takes
+/// back within a time.
+#[derive(Clone, Copy, Debug)]
+pub struct SteadyClock {
+    began: Timestamp,
+    since: Instant,
+}
+
+impl SteadyClock {
+    /// One that begins now.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self {
+            began: Timestamp::now(),
+            since: Instant::now(),
+        }
+    }
+
+    /// What it says.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.began.after(self.since.elapsed())
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// What is before 1970 becomes 1970.
+    fn from(moment: SystemTime) -> Self {
+        let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
     }
 }

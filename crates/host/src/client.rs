@@ -9,9 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{SandboxId, SessionId};
+use domain::{InstallationId, SandboxId, SessionId, SnapshotId};
 use lifecycle::Tasks;
-use sandbox::{ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage};
+use sandbox::{
+    ImageDigest, ImageStatus, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage, SnapshotStatus,
+    Snapshots,
+};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -23,6 +26,8 @@ const ABSENCE: Duration = Duration::from_secs(10);
 /// Making a sandbox or removing one moves files; everything else is a look or a write of the kernel's.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(20);
+/// Where disks share nothing, keeping one or bringing it back copies all of it; an image is made of copies.
+const COPYING: Duration = Duration::from_secs(15 * 60);
 
 /// The sandboxes of a host agent, by its socket.
 ///
@@ -31,6 +36,7 @@ const SHORT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct HostClient {
     socket: PathBuf,
+    installation: InstallationId,
     tasks: Tasks,
     connection: Mutex<Option<Arc<Connection>>>,
     absence: Duration,
@@ -38,11 +44,12 @@ pub struct HostClient {
 }
 
 impl HostClient {
-    /// A client of the host agent that listens on this socket, now or later.
+    /// A client, on behalf of an installation, of the host agent that listens on this socket, now or later.
     #[must_use]
-    pub fn new(socket: impl Into<PathBuf>, tasks: &Tasks) -> Self {
+    pub fn new(socket: impl Into<PathBuf>, installation: InstallationId, tasks: &Tasks) -> Self {
         Self {
             socket: socket.into(),
+            installation,
             tasks: tasks.clone(),
             connection: Mutex::default(),
             absence: ABSENCE,
@@ -83,7 +90,7 @@ impl HostClient {
         if let Some(connection) = kept.as_ref().filter(|connection| connection.lives()) {
             return Ok(Arc::clone(connection));
         }
-        let connection = connection::dial(&self.socket, self.absence, &self.tasks)
+        let connection = connection::dial(&self.socket, self.installation, self.absence, &self.tasks)
             .await
             .map_err(|error| ProviderError::Unavailable(error.to_string()))?;
         Ok(Arc::clone(kept.insert(Arc::new(connection))))
@@ -127,6 +134,13 @@ impl SandboxProvider for HostClient {
         }
     }
 
+    async fn assign(&self, id: SandboxId, session: SessionId) -> Result<SandboxStatus, ProviderError> {
+        match self.ask(Order::Assign { id, session }, SHORT).await? {
+            (Answer::Status(status), _) => Ok(status),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
     async fn link(&self, id: SandboxId) -> Result<UnixListener, ProviderError> {
         match self.ask(Order::Link(id), SHORT).await? {
             (Answer::Link, Some(descriptor)) => {
@@ -165,6 +179,13 @@ impl SandboxProvider for HostClient {
         }
     }
 
+    async fn words(&self, id: SandboxId) -> Result<String, ProviderError> {
+        match self.ask(Order::Words(id), SHORT).await? {
+            (Answer::Words(words), _) => Ok(words),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
     async fn list(&self) -> Result<Vec<SandboxStatus>, ProviderError> {
         match self.ask(Order::List, SHORT).await? {
             (Answer::Statuses(statuses), _) => Ok(statuses),
@@ -172,8 +193,71 @@ impl SandboxProvider for HostClient {
         }
     }
 
+    async fn disks(&self) -> Result<Vec<SessionId>, ProviderError> {
+        match self.ask(Order::Disks, SHORT).await? {
+            (Answer::Sessions(sessions), _) => Ok(sessions),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
     async fn remove_disk(&self, session: SessionId) -> Result<(), ProviderError> {
         self.ask_done(Order::RemoveDisk(session), LONG).await
+    }
+
+    async fn snapshot(&self, session: SessionId, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
+        let patience = self.patience.unwrap_or(COPYING);
+        let connection = self.connected().await?;
+        let answered = match timeout(patience, connection.ask(Order::Snapshot { session, snapshot })).await {
+            Ok(answered) => answered,
+            Err(_) => return Err(self.late(patience)),
+        };
+        match answered {
+            Ok((Answer::Snapshot(status), _)) => Ok(status),
+            Ok((Answer::Failed(failure), _)) => Err(failure.into()),
+            Ok((other, _)) => Err(self.astonished(&other)),
+            // It is whole or it is not there.
+            Err(Lost) => {
+                let mut kept = self.snapshots().await?.kept.into_iter();
+                kept.find(|status| status.id == snapshot).ok_or_else(|| {
+                    ProviderError::Unavailable(format!(
+                        "the host agent went away while it made snapshot {snapshot}, of which nothing is left"
+                    ))
+                })
+            }
+        }
+    }
+
+    async fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
+        self.ask_done(Order::Restore { snapshot, session }, COPYING).await
+    }
+
+    async fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError> {
+        self.ask_done(Order::RemoveSnapshot(snapshot), LONG).await
+    }
+
+    async fn snapshots(&self) -> Result<Snapshots, ProviderError> {
+        match self.ask(Order::Snapshots, SHORT).await? {
+            (Answer::Snapshots(snapshots), _) => Ok(snapshots),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
+    async fn commit(&self, id: SandboxId) -> Result<ImageDigest, ProviderError> {
+        match self.ask(Order::Commit(id), COPYING).await? {
+            (Answer::Image(image), _) => Ok(image),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
+    async fn images(&self) -> Result<Vec<ImageStatus>, ProviderError> {
+        match self.ask(Order::Images, SHORT).await? {
+            (Answer::Images(images), _) => Ok(images),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
+    async fn remove_image(&self, image: &ImageDigest) -> Result<(), ProviderError> {
+        self.ask_done(Order::RemoveImage(image.clone()), COPYING).await
     }
 }
 

@@ -26,8 +26,8 @@ pub struct Machine {
     pub data: PathBuf,
     /// The user that `belljar serve` runs as; none where it is the same as the host agent's.
     pub user: Option<String>,
-    /// The OCI runtime's command.
-    pub command: PathBuf,
+    /// The OCI runtime's command; none where an engine makes containers: then what only the former needs is not tried.
+    pub command: Option<PathBuf>,
     /// Where the program that is PID 1 in every sandbox may be: the first that is there is taken.
     pub runtime: Vec<PathBuf>,
     /// The folder of the image that sandboxes are made from; none where it is not built yet.
@@ -84,6 +84,9 @@ const TRIALS: &[(&str, Trial)] = &[
     ("port", place::ports),
 ];
 
+/// Those that are about an OCI runtime and what is made for it.
+const OF_OCI: [&str; 4] = ["overlay", "network", "container", "image"];
+
 /// Tries everything that sandboxes need on this machine. Takes seconds and blocks; to be run as root.
 #[must_use]
 pub fn examine(machine: &Machine) -> Vec<Finding> {
@@ -91,6 +94,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
     let tried = std::thread::scope(|scope| {
         let trials = TRIALS
             .iter()
+            .filter(|(what, _)| machine.command.is_some() || !OF_OCI.contains(what))
             .map(|(what, trial)| (*what, scope.spawn(|| trial(machine))));
         // One after the other: a machine that is looked at should not be busy with being looked at.
         trials.map(|(what, trial)| (what, trial.join())).collect::<Vec<_>>()

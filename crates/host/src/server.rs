@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,15 @@ use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
-use crate::wire::{Answer, Hello, LONGEST_REQUEST, Order, Request, Saying};
+use crate::claim::Claim;
+use crate::wire::{Answer, Hello, LONGEST_REQUEST, NAMES_INSTALLATION, Order, Request, Saying};
 
 /// Orders under way, of all connections together. Who gives more is read no further until one is done.
 const MOST_ORDERS: usize = 64;
+/// Orders that copy or remove whole disks, of those that are carried out at a time. They take long: others never wait for them.
+const MOST_COPIES: usize = 4;
+/// Orders of that kind that wait for their turn or are carried out. More are refused.
+const MOST_COPIES_TAKEN: usize = 256;
 /// Connections at a time; there is one client, which uses one.
 const MOST_CONNECTIONS: usize = 32;
 /// Replies of one connection that wait to be written.
@@ -27,7 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_millis(100);
 
 /// Carries out orders that come in on a listening socket, until `tasks` are told to stop. Admits processes of `client_uid`
-/// and root; everybody else is told so and goes.
+/// and root, of the one installation that the file `claim` names; everybody else is told so and goes. The first that comes
+/// is written into it.
 ///
 /// Every order is a task of `tasks`: one that was begun is carried out, whatever becomes of the connection it came by, and
 /// shutting the tasks down waits for it.
@@ -38,6 +45,7 @@ pub async fn serve(
     listener: UnixListener,
     provider: Arc<dyn SandboxProvider>,
     client_uid: u32,
+    claim: PathBuf,
     tasks: Tasks,
 ) -> io::Result<()> {
     listener.set_nonblocking(true)?;
@@ -45,8 +53,11 @@ pub async fn serve(
     let server = Server {
         provider,
         client_uid,
+        claim: Claim::new(claim),
         tasks: tasks.clone(),
         orders: Arc::new(Semaphore::new(MOST_ORDERS)),
+        copies: Arc::new(Semaphore::new(MOST_COPIES)),
+        copies_taken: Arc::new(Semaphore::new(MOST_COPIES_TAKEN)),
     };
     let connections = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let stop = tasks.stop();
@@ -75,8 +86,11 @@ pub async fn serve(
 struct Server {
     provider: Arc<dyn SandboxProvider>,
     client_uid: u32,
+    claim: Claim,
     tasks: Tasks,
     orders: Arc<Semaphore>,
+    copies: Arc<Semaphore>,
+    copies_taken: Arc<Semaphore>,
 }
 
 /// A reply on its way, with the descriptor that goes with it.
@@ -116,6 +130,7 @@ impl Server {
         let hello: Hello =
             serde_json::from_slice(&line).map_err(|error| format!("the first line is no hello: {error}"))?;
         hello.check()?;
+        self.admit(&hello).await?;
 
         let (replies, outgoing) = mpsc::channel(MOST_REPLIES);
         self.tasks.spawn(write_replies(Arc::clone(stream), outgoing));
@@ -130,35 +145,77 @@ impl Server {
         Ok(())
     }
 
+    /// Whether the one that said this is of the installation whose sandboxes these are.
+    async fn admit(&self, hello: &Hello) -> Result<(), String> {
+        let (claim, installation) = (self.claim.clone(), hello.installation);
+        if installation.is_none() && hello.protocol >= NAMES_INSTALLATION {
+            return Err("you do not say of which installation you are".to_owned());
+        }
+        let admitted = tokio::task::spawn_blocking(move || match installation {
+            Some(installation) => claim.admit(installation),
+            None => claim.admit_nameless(),
+        })
+        .await;
+        admitted.map_err(|_| "the host agent is ending".to_owned())?
+    }
+
     async fn begin(&self, request: Request, replies: mpsc::Sender<Outgoing>) {
-        let Ok(permit) = Arc::clone(&self.orders).acquire_owned().await else {
-            return;
+        let Request { number, order } = request;
+        let copies = order.copies();
+        // Whoever copies waits for its turn in its own task: nobody's other orders stay unread.
+        let taken = if copies {
+            Arc::clone(&self.copies_taken).try_acquire_owned().ok()
+        } else {
+            Arc::clone(&self.orders).acquire_owned().await.ok()
         };
-        let provider = Arc::clone(&self.provider);
+        let (provider, turns) = (Arc::clone(&self.provider), Arc::clone(&self.copies));
         self.tasks.spawn(async move {
-            let number = request.number;
-            let (answer, descriptor) = match carry_out(&*provider, request.order).await {
+            let carried_out = async {
+                let _taken = taken.ok_or_else(too_many_copies)?;
+                let _turn = if copies {
+                    Some(turns.acquire().await.map_err(|_| too_many_copies())?)
+                } else {
+                    None
+                };
+                carry_out(&*provider, order).await
+            };
+            let (answer, descriptor) = match carried_out.await {
                 Ok(done) => done,
                 Err(error) => (Answer::Failed(error.into()), None),
             };
-            drop(permit);
             // Whoever asked may be gone; what was asked is done all the same.
             let _ = replies.send((Saying::Reply { number, answer }, descriptor)).await;
         });
     }
 }
 
+fn too_many_copies() -> ProviderError {
+    ProviderError::Unavailable(format!(
+        "{MOST_COPIES_TAKEN} disks, snapshots and images wait to be copied or removed already: try again in a while"
+    ))
+}
+
 async fn carry_out(provider: &dyn SandboxProvider, order: Order) -> Result<(Answer, Option<OwnedFd>), ProviderError> {
     let answer = match order {
         Order::Create(spec) => Answer::Status(provider.create(&spec).await?),
+        Order::Assign { id, session } => Answer::Status(provider.assign(id, session).await?),
         Order::Link(id) => return Ok((Answer::Link, Some(provider.link(id).await?.into()))),
         Order::Freeze(id) => provider.freeze(id).await.map(|()| Answer::Done)?,
         Order::Thaw(id) => provider.thaw(id).await.map(|()| Answer::Done)?,
         Order::Destroy(id) => provider.destroy(id).await.map(|()| Answer::Done)?,
         Order::Status(id) => Answer::Status(provider.status(id).await?),
         Order::Usage(id) => Answer::Usage(provider.usage(id).await?),
+        Order::Words(id) => Answer::Words(provider.words(id).await?),
         Order::List => Answer::Statuses(provider.list().await?),
+        Order::Disks => Answer::Sessions(provider.disks().await?),
         Order::RemoveDisk(session) => provider.remove_disk(session).await.map(|()| Answer::Done)?,
+        Order::Snapshot { session, snapshot } => Answer::Snapshot(provider.snapshot(session, snapshot).await?),
+        Order::Restore { snapshot, session } => provider.restore(snapshot, session).await.map(|()| Answer::Done)?,
+        Order::RemoveSnapshot(snapshot) => provider.remove_snapshot(snapshot).await.map(|()| Answer::Done)?,
+        Order::Snapshots => Answer::Snapshots(provider.snapshots().await?),
+        Order::Commit(id) => Answer::Image(provider.commit(id).await?),
+        Order::Images => Answer::Images(provider.images().await?),
+        Order::RemoveImage(image) => provider.remove_image(&image).await.map(|()| Answer::Done)?,
     };
     Ok((answer, None))
 }

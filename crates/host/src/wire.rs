@@ -3,12 +3,17 @@
 use std::error::Error;
 use std::fmt;
 
-use domain::{SandboxId, SessionId};
-use sandbox::{ImageDigest, ProviderError, SandboxSpec, SandboxStatus, SandboxUsage};
+use domain::{InstallationId, SandboxId, SessionId, SnapshotId};
+use sandbox::{
+    ImageDigest, ImageStatus, ProviderError, SandboxSpec, SandboxStatus, SandboxUsage, SnapshotStatus, Snapshots,
+};
 use serde::{Deserialize, Serialize};
 
 /// The number of the host API that this build speaks; it also understands the one before.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
+
+/// From this number on a control plane says in its hello of which installation it is.
+pub(crate) const NAMES_INSTALLATION: u32 = 2;
 
 /// The longest line that asks for something. Orders are small.
 pub(crate) const LONGEST_REQUEST: usize = 64 << 10;
@@ -20,13 +25,26 @@ pub(crate) const LONGEST_REPLY: usize = 16 << 20;
 pub(crate) struct Hello {
     pub(crate) protocol: u32,
     pub(crate) build: String,
+    /// Of which installation a control plane is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) installation: Option<InstallationId>,
 }
 
 impl Hello {
+    /// What a host agent says.
     pub(crate) fn ours() -> Self {
         Self {
             protocol: PROTOCOL,
             build: env!("CARGO_PKG_VERSION").to_owned(),
+            installation: None,
+        }
+    }
+
+    /// What a control plane says.
+    pub(crate) fn of(installation: InstallationId) -> Self {
+        Self {
+            installation: Some(installation),
+            ..Self::ours()
         }
     }
 
@@ -58,14 +76,64 @@ pub(crate) struct Request {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Order {
     Create(SandboxSpec),
+    Assign { id: SandboxId, session: SessionId },
     Link(SandboxId),
     Freeze(SandboxId),
     Thaw(SandboxId),
     Destroy(SandboxId),
     Status(SandboxId),
     Usage(SandboxId),
+    Words(SandboxId),
     List,
+    Disks,
     RemoveDisk(SessionId),
+    Snapshot { session: SessionId, snapshot: SnapshotId },
+    Restore { snapshot: SnapshotId, session: SessionId },
+    RemoveSnapshot(SnapshotId),
+    Snapshots,
+    Commit(SandboxId),
+    Images,
+    RemoveImage(ImageDigest),
+}
+
+impl Order {
+    /// The first number of the host API that has it.
+    pub(crate) const fn since(&self) -> u32 {
+        match self {
+            Self::Create(_)
+            | Self::Link(_)
+            | Self::Freeze(_)
+            | Self::Thaw(_)
+            | Self::Destroy(_)
+            | Self::Status(_)
+            | Self::Usage(_)
+            | Self::List
+            | Self::RemoveDisk(_) => 1,
+            Self::Assign { .. }
+            | Self::Words(_)
+            | Self::Disks
+            | Self::Snapshot { .. }
+            | Self::Restore { .. }
+            | Self::RemoveSnapshot(_)
+            | Self::Snapshots
+            | Self::Commit(_)
+            | Self::Images
+            | Self::RemoveImage(_) => 2,
+        }
+    }
+
+    /// Whether it copies or removes all files of a disk or an image, which may take minutes.
+    pub(crate) const fn copies(&self) -> bool {
+        matches!(
+            self,
+            Self::Snapshot { .. }
+                | Self::Restore { .. }
+                | Self::RemoveDisk(_)
+                | Self::RemoveSnapshot(_)
+                | Self::Commit(_)
+                | Self::RemoveImage(_)
+        )
+    }
 }
 
 /// What the host agent says after its hello.
@@ -90,6 +158,12 @@ pub(crate) enum Answer {
     Status(SandboxStatus),
     Statuses(Vec<SandboxStatus>),
     Usage(SandboxUsage),
+    Snapshot(SnapshotStatus),
+    Snapshots(Snapshots),
+    Words(String),
+    Sessions(Vec<SessionId>),
+    Image(ImageDigest),
+    Images(Vec<ImageStatus>),
     Failed(Failure),
 }
 
@@ -101,6 +175,14 @@ pub(crate) enum Failure {
     Exists(SandboxId),
     Dead { id: SandboxId, reason: String },
     DiskInUse { session: SessionId, sandbox: SandboxId },
+    NoDisk(SessionId),
+    NoSnapshot(SnapshotId),
+    SnapshotExists(SnapshotId),
+    DiskExists(SessionId),
+    Assigned(SandboxId),
+    NotABuilder(SandboxId),
+    ImageInUse { image: ImageDigest, sandbox: SandboxId },
+    Full(String),
     ImageMissing { image: ImageDigest, reason: String },
     Limit(String),
     Machine { lacks: String },
@@ -115,6 +197,14 @@ impl From<ProviderError> for Failure {
             ProviderError::Exists(id) => Self::Exists(id),
             ProviderError::Dead { id, reason } => Self::Dead { id, reason },
             ProviderError::DiskInUse { session, sandbox } => Self::DiskInUse { session, sandbox },
+            ProviderError::NoDisk(session) => Self::NoDisk(session),
+            ProviderError::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
+            ProviderError::SnapshotExists(snapshot) => Self::SnapshotExists(snapshot),
+            ProviderError::DiskExists(session) => Self::DiskExists(session),
+            ProviderError::Assigned(id) => Self::Assigned(id),
+            ProviderError::NotABuilder(id) => Self::NotABuilder(id),
+            ProviderError::ImageInUse { image, sandbox } => Self::ImageInUse { image, sandbox },
+            ProviderError::Full(attempt) => Self::Full(attempt),
             ProviderError::ImageMissing { image, reason } => Self::ImageMissing { image, reason },
             ProviderError::Limit(reason) => Self::Limit(reason),
             ProviderError::Machine { lacks } => Self::Machine { lacks },
@@ -138,6 +228,14 @@ impl From<Failure> for ProviderError {
             Failure::Exists(id) => Self::Exists(id),
             Failure::Dead { id, reason } => Self::Dead { id, reason },
             Failure::DiskInUse { session, sandbox } => Self::DiskInUse { session, sandbox },
+            Failure::NoDisk(session) => Self::NoDisk(session),
+            Failure::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
+            Failure::SnapshotExists(snapshot) => Self::SnapshotExists(snapshot),
+            Failure::DiskExists(session) => Self::DiskExists(session),
+            Failure::Assigned(id) => Self::Assigned(id),
+            Failure::NotABuilder(id) => Self::NotABuilder(id),
+            Failure::ImageInUse { image, sandbox } => Self::ImageInUse { image, sandbox },
+            Failure::Full(attempt) => Self::Full(attempt),
             Failure::ImageMissing { image, reason } => Self::ImageMissing { image, reason },
             Failure::Limit(reason) => Self::Limit(reason),
             Failure::Machine { lacks } => Self::Machine { lacks },
@@ -211,6 +309,8 @@ mod tests {
         for text in [
             r#"{"number":1,"order":{"link":"../../etc"}}"#.to_owned(),
             format!(r#"{{"number":1,"order":{{"link":"{id}"}},"path":"/etc"}}"#),
+            format!(r#"{{"number":1,"order":{{"snapshot":{{"session":"{id}","snapshot":"../{id}"}}}}}}"#),
+            r#"{"number":1,"order":{"remove_image":"../../etc"}}"#.to_owned(),
             format!(r#"{{"number":1,"order":{{"create":{{"id":"{id}","session":"{id}","image":"/etc"}}}}}}"#),
         ] {
             assert!(serde_json::from_str::<Request>(&text).is_err(), "{text}");

@@ -20,7 +20,8 @@ use crate::error::ErrorBody;
 use crate::metrics::Metrics;
 use crate::routes::models::Model;
 use crate::routes::{
-    approvals, audit, backup, events, files, health, models, people, policy, prompts, proxy, sandboxes, sessions, usage,
+    approvals, audit, backup, events, files, health, images, models, people, policy, prompts, proxy, sandboxes,
+    sessions, snapshots, usage,
 };
 use crate::{authenticate, metrics};
 
@@ -55,11 +56,17 @@ fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(sessions::list_sessions, sessions::open_session))
         .routes(routes!(sessions::get_session))
         .routes(routes!(sessions::archive_session))
+        .routes(routes!(snapshots::list_snapshots, snapshots::save_snapshot))
+        .routes(routes!(snapshots::remove_snapshot))
+        .routes(routes!(snapshots::name_snapshot))
+        .routes(routes!(snapshots::restore_snapshot))
+        .routes(routes!(snapshots::fork_session))
         .routes(routes!(prompts::prompt))
         .routes(routes!(prompts::cancel))
         .routes(routes!(events::watch_events))
         .routes(routes!(files::list_files))
         .routes(routes!(files::read_file, files::write_file))
+        .routes(routes!(files::export_files, files::import_files))
         .routes(routes!(usage::get_usage))
         .routes(routes!(usage::list_calls))
         .routes(routes!(audit::list_audit))
@@ -70,8 +77,12 @@ fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(people::remove_user))
         .routes(routes!(people::list_tokens, people::create_token))
         .routes(routes!(people::revoke_token))
+        .routes(routes!(images::list_images))
+        .routes(routes!(images::refresh_image))
         .routes(routes!(sandboxes::list_sandboxes))
         .routes(routes!(sandboxes::remove_sandbox))
+        .routes(routes!(sandboxes::read_words))
+        .routes(routes!(sandboxes::run_command))
         .routes(routes!(models::list_models))
         .routes(routes!(policy::explain))
         .routes(routes!(approvals::list_approvals))

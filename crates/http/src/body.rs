@@ -120,3 +120,23 @@ where
             .map_err(|error: T::Err| ApiError::invalid(error.to_string()))
     }
 }
+
+/// Two parts of the path: an id, and what is called by an id or a name.
+pub(crate) struct IdAndName<T>(pub(crate) T, pub(crate) String);
+
+impl<T, S> FromRequestParts<S> for IdAndName<T>
+where
+    T: std::str::FromStr<Err: std::fmt::Display>,
+    S: Send + Sync,
+{
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path = axum::extract::Path::<(String, String)>::from_request_parts(parts, state).await;
+        let axum::extract::Path((id, name)) = path.map_err(|error| ApiError::invalid(error.body_text()))?;
+        let id = id
+            .parse()
+            .map_err(|error: T::Err| ApiError::invalid(error.to_string()))?;
+        Ok(Self(id, name))
+    }
+}

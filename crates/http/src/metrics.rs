@@ -7,6 +7,7 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use control::{RefreshFigures, SandboxFigures, TraceFigures};
 
 use crate::api::Doors;
 
@@ -126,6 +127,69 @@ impl Metrics {
         }
         text
     }
+}
+
+/// How sandboxes do, in the same format.
+pub(crate) fn sandbox_exposition(figures: &SandboxFigures) -> String {
+    let mut text = String::new();
+    let name = "belljar_sandbox_transition_seconds";
+    let about = "How long each step in the life of a sandbox took that went well.";
+    let _ = writeln!(text, "# HELP {name} {about}\n# TYPE {name} histogram");
+    for step in &figures.transitions {
+        let label = format!("transition=\"{}\"", step.transition);
+        for (edge, count) in &step.buckets {
+            let _ = writeln!(text, "{name}_bucket{{{label},le=\"{}\"}} {count}", edge.as_secs_f64());
+        }
+        let _ = writeln!(
+            text,
+            "{name}_bucket{{{label},le=\"+Inf\"}} {0}\n{name}_sum{{{label}}} {1}\n{name}_count{{{label}}} {0}",
+            step.done,
+            step.total.as_secs_f64()
+        );
+    }
+    let name = "belljar_sandbox_transition_failures_total";
+    let _ = writeln!(text, "# HELP {name} Steps that failed.\n# TYPE {name} counter");
+    for step in &figures.transitions {
+        let _ = writeln!(text, "{name}{{transition=\"{}\"}} {}", step.transition, step.failed);
+    }
+    let name = "belljar_sandboxes_warm_died_total";
+    let about = "Sandboxes that were made ahead and died before a session came.";
+    let _ = writeln!(
+        text,
+        "# HELP {name} {about}\n# TYPE {name} counter\n{name} {}",
+        figures.warm_died
+    );
+    text
+}
+
+/// What became of traces, in the same format.
+pub(crate) fn trace_exposition(figures: TraceFigures) -> String {
+    let TraceFigures { told, dropped } = figures;
+    format!(
+        "# HELP belljar_trace_spans_told_total Spans that the collector of traces has taken.\n\
+         # TYPE belljar_trace_spans_told_total counter\nbelljar_trace_spans_told_total {told}\n\
+         # HELP belljar_trace_spans_dropped_total Spans that were lost: the collector was slow, or gone, or refused them.\n\
+         # TYPE belljar_trace_spans_dropped_total counter\nbelljar_trace_spans_dropped_total {dropped}\n"
+    )
+}
+
+/// How refreshes of the image went, in the same format; nothing where it is not refreshed.
+pub(crate) fn refresh_exposition(figures: Option<RefreshFigures>) -> String {
+    let Some(figures) = figures else { return String::new() };
+    let mut text = String::new();
+    let name = "belljar_image_refreshes_total";
+    let _ = writeln!(text, "# HELP {name} Refreshes of the image.\n# TYPE {name} counter");
+    for (result, count) in [("ready", figures.done), ("failed", figures.failed)] {
+        let _ = writeln!(text, "{name}{{result=\"{result}\"}} {count}");
+    }
+    let name = "belljar_image_refresh_seconds";
+    let about = "How long the last refresh of the image took.";
+    let _ = writeln!(
+        text,
+        "# HELP {name} {about}\n# TYPE {name} gauge\n{name} {}",
+        figures.took.as_secs_f64()
+    );
+    text
 }
 
 /// Counts every answer.

@@ -6,6 +6,7 @@ pub(crate) mod backup;
 pub(crate) mod events;
 pub(crate) mod files;
 pub(crate) mod health;
+pub(crate) mod images;
 pub(crate) mod models;
 pub(crate) mod people;
 pub(crate) mod policy;
@@ -13,6 +14,7 @@ pub(crate) mod prompts;
 pub(crate) mod proxy;
 pub(crate) mod sandboxes;
 pub(crate) mod sessions;
+pub(crate) mod snapshots;
 pub(crate) mod usage;
 
 /// The most that one page of a list has.

@@ -1,20 +1,20 @@
-//! From a recipe to a finished image folder, beside its place.
+//! From a recipe to a layer, in a half.
 
-use std::path::Path;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
-use domain::Timestamp;
-use sandbox::ImageDigest;
-
-use crate::layer::Blob;
-use crate::library::{About, CONFIGURATION, LAYOUT, ROOT};
+use crate::half::Half;
+use crate::library::{ARCHIVE, Draft, FILES};
 use crate::{BuildError, Progress, Recipe, files, layer, layout, npm, packages};
 
-/// Builds into `half`, which is empty, and says what it made. Whoever called gives it its name.
-pub(crate) fn build(recipe: &Recipe, half: &Path, progress: &mut dyn FnMut(Progress<'_>)) -> Result<About, BuildError> {
+/// Builds into a half, which is empty, and says what it made. Whoever called gives it its name.
+pub(crate) fn build(recipe: &Recipe, half: &Half, progress: &mut dyn FnMut(Progress<'_>)) -> Result<Draft, BuildError> {
     if !rustix::process::geteuid().is_root() {
         return Err(BuildError::NotRoot);
     }
-    let root = half.join(ROOT);
+    let made = half.layer("new");
+    fs::create_dir(&made).map_err(BuildError::file("make the folder", &made))?;
+    let root = made.join(FILES);
     progress(Progress::Stage("packages of Debian"));
     packages::install(&recipe.wanted.debian, recipe.epoch(), &root, progress)?;
     if !recipe.wanted.npm.is_empty() {
@@ -25,29 +25,17 @@ pub(crate) fn build(recipe: &Recipe, half: &Path, progress: &mut dyn FnMut(Progr
     files::finish(&recipe.wanted, &root)?;
 
     progress(Progress::Stage("layer"));
-    let layout = half.join(LAYOUT);
-    let blobs = layout.join(layout::BLOBS);
-    std::fs::create_dir_all(&blobs).map_err(BuildError::file("make the folder", &blobs))?;
-    let unnamed = half.join("layer.tar");
-    let layer = layer::write(&root, recipe.epoch(), &unnamed)?;
-    let named = blobs.join(&layer.hex);
-    std::fs::rename(&unnamed, &named).map_err(BuildError::file("name", &named))?;
-    let configuration = layout::configuration(recipe, &layer);
-    let path = half.join(CONFIGURATION);
-    std::fs::write(&path, configuration.to_string()).map_err(BuildError::file("write", &path))?;
-    let manifest = layout::write(&layout, recipe, &configuration, &layer)?;
-    Ok(About {
-        digest: digest(&manifest),
+    let layer = layer::write(&root, recipe.epoch(), &made.join(ARCHIVE))?;
+    let named = half.layer(&layer.hex);
+    fs::set_permissions(&made, Permissions::from_mode(0o755))
+        .and_then(|()| fs::rename(&made, &named))
+        .map_err(BuildError::file("name", &named))?;
+    Ok(Draft {
         name: recipe.name().to_owned(),
         recipe: recipe.key().to_owned(),
-        built: Timestamp::now(),
-        bytes: layer.bytes,
+        configuration: layout::configuration(recipe),
+        base: None,
+        base_layers: 1,
+        layers: vec![layer],
     })
-}
-
-fn digest(manifest: &Blob) -> ImageDigest {
-    let mut bytes = [0; 32];
-    // A blob's name is the hexadecimal form of 32 bytes.
-    let _ = hex::decode_to_slice(&manifest.hex, &mut bytes);
-    ImageDigest::from_bytes(bytes)
 }

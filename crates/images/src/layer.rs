@@ -1,15 +1,16 @@
 //! A root file system as one layer: a tar whose bytes follow from the files alone.
 
-use std::collections::HashMap;
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use sandbox::ImageDigest;
 use sha2::{Digest, Sha256};
 use tar::{EntryType, Header};
 
-use crate::BuildError;
+use crate::bounds::{Firsts, Room};
+use crate::{BuildError, whiteout};
 
 /// Bytes with their name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,13 +27,23 @@ impl Blob {
             bytes: content.len() as u64,
         }
     }
+
+    /// Its name as others know it.
+    pub(crate) fn digest(&self) -> ImageDigest {
+        let mut bytes = [0; 32];
+        // The name is the hexadecimal form of 32 bytes.
+        let _ = hex::decode_to_slice(&self.hex, &mut bytes);
+        ImageDigest::from_bytes(bytes)
+    }
 }
 
 /// Writes the files of `root` to `to`: sorted by name, nothing younger than `epoch`, owners by number.
 ///
-/// Devices, pipes and sockets are left out: a sandbox gets its own. So are extended attributes.
+/// What the files take away of lower layers becomes entries of OCI's kind. Devices, pipes and sockets are left out: a sandbox
+/// gets its own. So are extended attributes.
 pub(crate) fn write(root: &Path, epoch: u64, to: &Path) -> Result<Blob, BuildError> {
     let file = File::create(to).map_err(BuildError::file("make", to))?;
+    let beside = file.try_clone().map_err(BuildError::file("make", to))?;
     let writer = Hashing {
         inner: BufWriter::with_capacity(1 << 18, file),
         hash: Sha256::new(),
@@ -42,7 +53,8 @@ pub(crate) fn write(root: &Path, epoch: u64, to: &Path) -> Result<Blob, BuildErr
         root,
         epoch,
         tar: tar::Builder::new(writer),
-        seen: HashMap::new(),
+        room: Room::of(&beside),
+        firsts: Firsts::default(),
     };
     layer.folder(Path::new(""))?;
     let writer = layer.tar.into_inner().map_err(BuildError::file("write", to))?;
@@ -61,8 +73,8 @@ struct Layer<'a> {
     root: &'a Path,
     epoch: u64,
     tar: tar::Builder<Hashing>,
-    /// Where a file with several names was written first.
-    seen: HashMap<(u64, u64), PathBuf>,
+    room: Room<'a>,
+    firsts: Firsts,
 }
 
 impl Layer<'_> {
@@ -100,24 +112,43 @@ impl Layer<'_> {
         }
         if kind.is_dir() {
             header.set_entry_type(EntryType::Directory);
-            return self.tar.append_data(&mut header, relative, io::empty());
+            self.tar.append_data(&mut header, relative, io::empty())?;
+            if containers::overlay::is_opaque(path)? {
+                self.absence(&relative.join(whiteout::OPAQUE))?;
+            }
+            return Ok(());
+        }
+        if whiteout::is_one(about) {
+            let name = relative.file_name().unwrap_or_default();
+            let mut absent = std::ffi::OsString::from(whiteout::PREFIX);
+            absent.push(name);
+            return self.absence(&relative.with_file_name(absent));
         }
         if kind.is_block_device() || kind.is_char_device() || kind.is_fifo() || kind.is_socket() {
             return Ok(());
         }
         if about.nlink() > 1 {
-            let first = self
-                .seen
-                .entry((about.dev(), about.ino()))
-                .or_insert_with(|| relative.to_owned());
-            if first != relative {
+            let first = self.firsts.find(about.dev(), about.ino(), relative)?;
+            if let Some(first) = first {
                 header.set_entry_type(EntryType::Link);
                 return self.tar.append_link(&mut header, relative, first);
             }
         }
         header.set_entry_type(EntryType::Regular);
         header.set_size(about.len());
+        self.room.must_hold(about.len())?;
         self.tar.append_data(&mut header, relative, File::open(path)?)
+    }
+}
+
+impl Layer<'_> {
+    /// What says that something of lower layers is not there.
+    fn absence(&mut self, name: &Path) -> io::Result<()> {
+        let mut header = Header::new_gnu();
+        header.set_mode(0o600);
+        header.set_size(0);
+        header.set_entry_type(EntryType::Regular);
+        self.tar.append_data(&mut header, name, io::empty())
     }
 }
 
@@ -143,6 +174,7 @@ impl Write for Hashing {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Images: one recipe becomes one root file system, for every kind of sandbox.
+//! Images: what sandboxes of every kind are made of.
 //!
 //! A [`Recipe`] (`images/<name>/image.toml`) lists Debian packages, packages of the npm registry, and a few files. A build
 //! makes the root file system beside its place, turns it into a layer whose bytes follow from its content alone, and only
@@ -9,23 +9,37 @@
 //! package runs while an image is made; Debian's maintainer scripts run confined to the new root.
 //!
 //! - [`Recipe`]: what is wanted
-//! - [`Images`]: the folder of images: build, list, collect
-//! - [`Generation`]: one dated build
+//! - [`Images`]: the folder of images: build, commit, import, export, list, remove, collect; what providers of containers have of it
+//! - [`Generation`]: one dated image
 //! - [`Progress`]: what to show while it takes its minutes
 
+mod attributes;
+mod bounds;
 mod build;
+mod commit;
 mod copies;
 mod error;
+mod export;
 mod files;
+mod half;
+mod import;
+mod knowledge;
 mod layer;
 mod layout;
 mod library;
+mod merging;
 mod npm;
 mod outside;
 mod packages;
 mod recipe;
+mod seam;
+mod source;
+mod stored;
+mod taking;
+mod unpacking;
+mod whiteout;
 
-pub use error::{BuildError, LibraryError};
+pub use error::{BuildError, CommitError, ImportError, LibraryError};
 pub use library::{Generation, Images, Rebuild};
 pub use outside::{OutsideError, Progress};
 pub use recipe::{Folder, Recipe, RecipeError, User};

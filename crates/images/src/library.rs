@@ -1,31 +1,40 @@
-//! The folder of images: one folder per image, named after its content.
+//! The folder of images: layers, which images share, and a folder per image, named after its content.
 
-use std::fs::{File, Permissions};
-use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use domain::Timestamp;
 use sandbox::ImageDigest;
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildError, LibraryError, Progress, Recipe, build};
+use crate::half::Half;
+use crate::layer::Blob;
+use crate::{BuildError, LibraryError, Progress, Recipe, build, knowledge, layout};
 
 pub(crate) const ROOT: &str = "rootfs";
 pub(crate) const CONFIGURATION: &str = "config.json";
 pub(crate) const LAYOUT: &str = "oci";
+/// The folder of all layers, and what is in that of each.
+pub(crate) const LAYERS: &str = "layers";
+pub(crate) const FILES: &str = "files";
+pub(crate) const ARCHIVE: &str = "layer.tar";
 const ABOUT: &str = "image.json";
 const LOCK: &str = "lock";
-const HALF: &str = "half-";
+const BUILDING: &str = "building";
 
-/// A folder of images: `<64 digits>/rootfs`, `config.json` (an OCI image configuration), `oci` (an OCI image layout of the
-/// same), `image.json` (which recipe, when).
+/// A folder of images.
+///
+/// - `layers/<SHA-256 of the archive>`: `files`, as an overlay takes them, and `layer.tar`; shared by all images that have it
+/// - `<digest>`: `image.json` (which layers, which recipe, when), `config.json` (an OCI image configuration), `oci` (an OCI
+///   image layout, whose layers are links to the shared archives), `rootfs` (a link to the lowest layer's files)
 #[derive(Clone, Debug)]
 pub struct Images {
     folder: PathBuf,
 }
 
-/// One dated build of an image.
+/// One dated image of a recipe.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Generation {
     /// What a sandbox is made from.
@@ -36,7 +45,9 @@ pub struct Generation {
     pub recipe: String,
     /// When it was built.
     pub built: Timestamp,
-    /// How large its layer is.
+    /// The image that the first of its committed layers was made on; none where nothing was committed.
+    pub base: Option<ImageDigest>,
+    /// How large the layers are that it has beyond its base, or all where it has none.
     pub bytes: u64,
     /// Its folder.
     pub folder: PathBuf,
@@ -52,26 +63,47 @@ pub enum Rebuild {
 }
 
 /// The content of `image.json`.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct About {
     pub(crate) digest: ImageDigest,
     pub(crate) name: String,
     pub(crate) recipe: String,
     pub(crate) built: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) base: Option<ImageDigest>,
+    /// How many of the layers are the base's: all, where there is none.
+    #[serde(default)]
+    pub(crate) base_layers: usize,
     pub(crate) bytes: u64,
+    /// From the lowest. Empty in what earlier releases wrote: its one layer is `rootfs`, and a blob of its layout.
+    #[serde(default)]
+    pub(crate) layers: Vec<ImageDigest>,
 }
 
 impl About {
-    fn at(self, folder: PathBuf) -> Generation {
+    pub(crate) fn at(self, folder: PathBuf) -> Generation {
         Generation {
             digest: self.digest,
             name: self.name,
             recipe: self.recipe,
             built: self.built,
+            base: self.base,
             bytes: self.bytes,
             folder,
         }
     }
+}
+
+/// What becomes an image, of layers that are there or in the same half.
+pub(crate) struct Draft {
+    pub(crate) name: String,
+    pub(crate) recipe: String,
+    /// An OCI image configuration, without its layers.
+    pub(crate) configuration: serde_json::Value,
+    pub(crate) base: Option<ImageDigest>,
+    pub(crate) base_layers: usize,
+    /// From the lowest.
+    pub(crate) layers: Vec<Blob>,
 }
 
 impl Images {
@@ -81,23 +113,37 @@ impl Images {
         Self { folder: folder.into() }
     }
 
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn layer(&self, id: &str) -> PathBuf {
+        self.folder.join(LAYERS).join(id)
+    }
+
     /// Every whole image, the newest first.
     ///
     /// # Errors
-    /// When the folder is there and cannot be read.
+    /// When the folder is there and cannot be read, or an image in it not be understood.
     pub fn list(&self) -> Result<Vec<Generation>, LibraryError> {
-        let entries = match std::fs::read_dir(&self.folder) {
+        let all = self.all()?.into_iter();
+        let mut generations: Vec<_> = all.map(|(about, folder)| about.at(folder)).collect();
+        generations.sort_by(|one, other| other.built.cmp(&one.built).then_with(|| one.digest.cmp(&other.digest)));
+        Ok(generations)
+    }
+
+    pub(crate) fn all(&self) -> Result<Vec<(About, PathBuf)>, LibraryError> {
+        let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(LibraryError::new("list", &self.folder)(error)),
         };
-        let mut generations = Vec::new();
+        let mut all = Vec::new();
         for entry in entries {
             let folder = entry.map_err(LibraryError::new("list", &self.folder))?.path();
-            generations.extend(generation(folder));
+            all.extend(about(&folder)?.map(|about| (about, folder)));
         }
-        generations.sort_by(|one, other| other.built.cmp(&one.built).then_with(|| one.digest.cmp(&other.digest)));
-        Ok(generations)
+        Ok(all)
     }
 
     /// The newest image of a name.
@@ -106,6 +152,15 @@ impl Images {
     /// As [`Images::list`].
     pub fn newest(&self, name: &str) -> Result<Option<Generation>, LibraryError> {
         Ok(self.list()?.into_iter().find(|generation| generation.name == name))
+    }
+
+    /// The newest image of a name of which nothing was committed: what a recipe, or an archive, became.
+    ///
+    /// # Errors
+    /// As [`Images::list`].
+    pub fn newest_base(&self, name: &str) -> Result<Option<Generation>, LibraryError> {
+        let mut all = self.list()?.into_iter();
+        Ok(all.find(|generation| generation.name == name && generation.base.is_none()))
     }
 
     /// Builds an image, or gives the one that is there already. Builds wait for each other.
@@ -120,96 +175,108 @@ impl Images {
         rebuild: Rebuild,
         progress: &mut dyn FnMut(Progress<'_>),
     ) -> Result<Generation, BuildError> {
-        std::fs::create_dir_all(&self.folder).map_err(LibraryError::new("make the folder", &self.folder))?;
-        let _lock = self.lock()?;
+        fs::create_dir_all(&self.folder).map_err(LibraryError::new("make the folder", &self.folder))?;
+        let _alone = self.lock_as(BUILDING)?;
         if rebuild == Rebuild::WhenChanged
-            && let Some(newest) = self.newest(recipe.name())?
+            && let Some(newest) = self.newest_base(recipe.name())?
             && newest.recipe == recipe.key()
         {
+            knowledge::keep(&newest.folder, recipe.knowledge())?;
             return Ok(newest);
         }
-        self.remove_halves()?;
-        let half = tempfile::Builder::new().prefix(HALF).tempdir_in(&self.folder);
-        let half = half.map_err(LibraryError::new("make a folder in", &self.folder))?;
-        let about = build::build(recipe, half.path(), progress)?;
-        self.keep(half, about)
+        let half = self.begin()?;
+        let draft = build::build(recipe, &half, progress)?;
+        // Before it has its name, from which on others use it; and where there is one of the same content.
+        knowledge::keep(&half.image(), recipe.knowledge())?;
+        let built = self.keep(half, draft)?;
+        knowledge::keep(&built.folder, recipe.knowledge())?;
+        Ok(built)
     }
 
-    /// Gives a finished folder its name. An image of the same content stays where it is, and is as new as this build.
-    fn keep(&self, half: tempfile::TempDir, about: About) -> Result<Generation, BuildError> {
+    /// Gives what was made in a half its name. An image of the same content stays where it is, and is as new as this one; one
+    /// that has another name, or another base, is given instead, as it is.
+    pub(crate) fn keep(&self, half: Half, draft: Draft) -> Result<Generation, BuildError> {
+        let image = half.image();
+        let manifest = layout::write(&image, &draft)?;
+        let own = draft.layers.get(draft.base.as_ref().map_or(0, |_| draft.base_layers)..);
+        let ids = draft.layers.iter().map(Blob::digest);
+        let about = About {
+            digest: manifest.digest(),
+            name: draft.name,
+            recipe: draft.recipe,
+            built: Timestamp::now(),
+            base: draft.base,
+            base_layers: draft.base_layers,
+            bytes: own.unwrap_or_default().iter().map(|layer| layer.bytes).sum(),
+            layers: ids.collect(),
+        };
+        let text = serde_json::to_string(&about).map_err(|error| BuildError::file("write", &image)(error.into()))?;
+        write(&image.join(ABOUT), &text)?;
+        half.settle()?;
+
+        let _lock = self.lock()?;
+        for id in &about.layers {
+            let (made, kept) = (half.layer(id.as_str()), self.layer(id.as_str()));
+            if !kept.exists() {
+                let layers = self.folder.join(LAYERS);
+                fs::create_dir_all(&layers).map_err(BuildError::file("make the folder", &layers))?;
+                fs::rename(&made, &kept).map_err(BuildError::file("name the layer", &kept))?;
+            }
+            let blob = image.join(LAYOUT).join(layout::BLOBS).join(id.as_str());
+            match symlink(layout::archive(id), &blob) {
+                // One layer may be there twice.
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                linked => linked.map_err(BuildError::file("link", &blob))?,
+            }
+        }
         let folder = self.folder.join(about.digest.as_str());
-        let text =
-            serde_json::to_string(&about).map_err(|error| BuildError::file("write", half.path())(error.into()))?;
-        let written = half.path().join(ABOUT);
-        std::fs::write(&written, text).map_err(BuildError::file("write", &written))?;
-        if folder.join(ABOUT).exists() {
-            let to = folder.join(ABOUT);
-            std::fs::rename(&written, &to).map_err(BuildError::file("replace", &to))?;
-        } else {
-            let usual = Permissions::from_mode(0o755);
-            std::fs::set_permissions(half.path(), usual).map_err(BuildError::file("set the mode of", half.path()))?;
-            std::fs::rename(half.path(), &folder).map_err(BuildError::file("name the image", &folder))?;
+        match self::about(&folder)? {
+            None => fs::rename(&image, &folder).map_err(BuildError::file("name the image", &folder))?,
+            Some(there) if (&there.name, &there.base) == (&about.name, &about.base) => {
+                let to = folder.join(ABOUT);
+                fs::rename(image.join(ABOUT), &to).map_err(BuildError::file("replace", &to))?;
+            }
+            // What others know by its name, or what it was made of, stays what it is.
+            Some(there) => return Ok(there.at(folder)),
         }
         Ok(about.at(folder))
     }
 
-    /// Removes every image that is neither in use nor the newest of its name, and says which; also what builds that were
-    /// killed left behind.
-    ///
-    /// # Errors
-    /// When something could not be removed; it may be asked again.
-    pub fn collect(&self, in_use: &[ImageDigest]) -> Result<Vec<Generation>, LibraryError> {
-        if !self.folder.exists() {
-            return Ok(Vec::new());
-        }
-        let _lock = self.lock()?;
-        self.remove_halves()?;
-        let mut newest: Vec<String> = Vec::new();
-        let mut removed = Vec::new();
-        for generation in self.list()? {
-            let is_newest = !newest.contains(&generation.name);
-            if is_newest {
-                newest.push(generation.name.clone());
-            }
-            if !is_newest && !in_use.contains(&generation.digest) {
-                // Without its name it is no image any more, whatever becomes of the rest.
-                let unnamed = self.folder.join(format!("{HALF}{}", generation.digest.as_str()));
-                std::fs::rename(&generation.folder, &unnamed)
-                    .map_err(LibraryError::new("remove", &generation.folder))?;
-                remove(&unnamed)?;
-                removed.push(generation);
-            }
-        }
-        Ok(removed)
+    pub(crate) fn lock(&self) -> Result<File, LibraryError> {
+        self.lock_as(LOCK)
     }
 
-    fn lock(&self) -> Result<File, LibraryError> {
-        let path = self.folder.join(LOCK);
+    fn lock_as(&self, name: &str) -> Result<File, LibraryError> {
+        let path = self.folder.join(name);
         let file = File::create(&path).map_err(LibraryError::new("open", &path))?;
         file.lock().map_err(LibraryError::new("lock", &path))?;
         Ok(file)
     }
+}
 
-    /// Removes what was not finished. Whoever holds the lock knows that nobody works on it.
-    fn remove_halves(&self) -> Result<(), LibraryError> {
-        for entry in std::fs::read_dir(&self.folder).map_err(LibraryError::new("list", &self.folder))? {
-            let entry = entry.map_err(LibraryError::new("list", &self.folder))?;
-            if entry.file_name().to_string_lossy().starts_with(HALF) {
-                remove(&entry.path())?;
-            }
-        }
-        Ok(())
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), BuildError> {
+    fs::write(path, text).map_err(BuildError::file("write", path))
+}
+
+/// What is in a folder; none where no image has that name.
+///
+/// An image whose description cannot be read, or not be understood, is there all the same: whoever took it for none would
+/// remove its layers.
+pub(crate) fn about(folder: &Path) -> Result<Option<About>, LibraryError> {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    if name.parse::<ImageDigest>().is_err() {
+        return Ok(None);
     }
-}
-
-fn remove(path: &Path) -> Result<(), LibraryError> {
-    std::fs::remove_dir_all(path).map_err(LibraryError::new("remove", path))
-}
-
-/// What is in a folder, if it is a whole image.
-fn generation(folder: PathBuf) -> Option<Generation> {
-    let text = std::fs::read_to_string(folder.join(ABOUT)).ok()?;
-    let about: About = serde_json::from_str(&text).ok()?;
-    let is_named_so = folder.file_name().is_some_and(|name| name == about.digest.as_str());
-    is_named_so.then(|| about.at(folder))
+    let path = folder.join(ABOUT);
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(LibraryError::new("read", &path))?,
+    };
+    let about: About =
+        serde_json::from_slice(&text).map_err(|error| LibraryError::new("understand", &path)(error.into()))?;
+    if about.digest.as_str() != name {
+        let other = io::Error::other(format!("it is the description of image {}", about.digest));
+        return Err(LibraryError::new("understand", &path)(other));
+    }
+    Ok(Some(about))
 }

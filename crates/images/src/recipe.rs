@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use ::knowledge::Knowledge;
+use sandbox::inside;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use toml::Spanned;
 
 use crate::copies;
+use crate::knowledge::{self, Written, WrittenKnowledge, WrittenRepository};
 
 /// Raised when an unchanged recipe gives another image than before.
 const EDITION: u32 = 1;
@@ -18,6 +22,7 @@ pub struct Recipe {
     pub(crate) name: String,
     pub(crate) key: String,
     pub(crate) wanted: Wanted,
+    pub(crate) knowledge: Option<Knowledge>,
 }
 
 /// The file as it is written; `images/base/image.toml` explains every key.
@@ -44,6 +49,10 @@ pub(crate) struct Wanted {
     pub(crate) links: BTreeMap<PathBuf, PathBuf>,
     #[serde(default)]
     pub(crate) remove: Vec<PathBuf>,
+    refresh: Option<Spanned<String>>,
+    #[serde(default)]
+    repositories: Vec<Spanned<WrittenRepository>>,
+    knowledge: Option<Spanned<WrittenKnowledge>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -173,7 +182,7 @@ impl Recipe {
         Ok(recipe)
     }
 
-    fn parse(name: &str, text: &str, path: &Path) -> Result<Self, RecipeError> {
+    pub(crate) fn parse(name: &str, text: &str, path: &Path) -> Result<Self, RecipeError> {
         let mut wanted: Wanted = toml::from_str(text).map_err(|source| RecipeError::Parse {
             path: path.to_owned(),
             source: Box::new(source),
@@ -181,15 +190,33 @@ impl Recipe {
         let machine = wanted.machine.remove(std::env::consts::ARCH).unwrap_or_default();
         wanted.npm.extend(machine.npm);
         wanted.links.extend(machine.links);
-        let faults = wanted.faults(name);
+        let written = Written {
+            refresh: wanted.refresh.take(),
+            repositories: std::mem::take(&mut wanted.repositories),
+            knowledge: wanted.knowledge.take(),
+        };
+        let mut faults = wanted.faults(name);
+        let knowledge = written.check(text).unwrap_or_else(|more| {
+            faults.extend(more);
+            None
+        });
         if !faults.is_empty() {
             return Err(RecipeError::Wrong {
                 path: path.to_owned(),
                 faults,
             });
         }
+        if knowledge.is_some() {
+            let folder = Folder {
+                owner: wanted.user.id,
+                mode: usual_mode(),
+            };
+            wanted.folders.insert(PathBuf::from(inside::KNOWLEDGE), folder);
+        }
         let mut hash = Sha256::new();
-        for part in [&EDITION.to_string(), std::env::consts::ARCH, name, text] {
+        let rest = knowledge::left_out(text);
+        let there = if knowledge.is_some() { "knowledge" } else { "" };
+        for part in [&EDITION.to_string(), std::env::consts::ARCH, name, &rest, there] {
             hash.update(part.as_bytes());
             hash.update([0]);
         }
@@ -197,6 +224,7 @@ impl Recipe {
             name: name.to_owned(),
             key: hex::encode(hash.finalize()),
             wanted,
+            knowledge,
         })
     }
 
@@ -212,10 +240,16 @@ impl Recipe {
         &self.wanted.description
     }
 
-    /// A text that changes whenever the recipe does.
+    /// A text that changes whenever the image is to be built anew; not with what is to be in `/knowledge`, which comes later.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    /// What is to be in `/knowledge`, where anything is.
+    #[must_use]
+    pub fn knowledge(&self) -> Option<&Knowledge> {
+        self.knowledge.as_ref()
     }
 
     /// The recipe's date in seconds since 1970: nothing in the image is younger.
@@ -232,18 +266,12 @@ impl Wanted {
                 faults.push(fault());
             }
         };
-        let is_word = |text: &str, more: &str| {
-            text.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit())
-                && text
-                    .chars()
-                    .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || more.contains(letter))
-        };
         let is_place = |path: &Path| {
             path.is_absolute()
                 && !path.components().any(|part| matches!(part, Component::ParentDir))
                 && path != Path::new("/")
         };
-        hold(is_word(name, "-"), &|| {
+        hold(is_name(name), &|| {
             format!("its folder's name {name:?} is the image's, and should be small letters, digits and -")
         });
         hold(epoch(&self.date).is_some(), &|| {
@@ -312,6 +340,18 @@ impl Wanted {
     }
 }
 
+/// Whether an image may be called so.
+pub(crate) fn is_name(name: &str) -> bool {
+    is_word(name, "-")
+}
+
+fn is_word(text: &str, more: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_lowercase() || first.is_ascii_digit())
+        && text
+            .chars()
+            .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || more.contains(letter))
+}
+
 /// Midnight UTC of a plain day, in seconds since 1970.
 fn epoch(date: &toml::value::Datetime) -> Option<u64> {
     let (Some(date), None, None) = (date.date, date.time, date.offset) else {
@@ -326,68 +366,4 @@ fn epoch(date: &toml::value::Datetime) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const SMALL: &str = r#"
-        description = "A small one."
-        date = 2026-11-01
-        [debian]
-        suite = "trixie"
-        packages = ["busybox-static"]
-        [user]
-        name = "agent"
-        id = 1000
-        folder = "/workspace"
-    "#;
-
-    fn parse(text: &str) -> Result<Recipe, RecipeError> {
-        Recipe::parse("small", text, Path::new("images/small/image.toml"))
-    }
-
-    #[test]
-    fn a_day_becomes_its_midnight() {
-        assert_eq!(parse(SMALL).unwrap().epoch(), 1_793_491_200);
-        let leap = SMALL.replace("2026-11-01", "2000-02-29");
-        assert_eq!(parse(&leap).unwrap().epoch(), 951_782_400);
-    }
-
-    #[test]
-    fn every_change_changes_the_key() {
-        let one = parse(SMALL).unwrap();
-        assert_eq!(one.key(), parse(SMALL).unwrap().key());
-        assert_ne!(one.key(), parse(&SMALL.replace("trixie", "bookworm")).unwrap().key());
-    }
-
-    #[test]
-    fn all_mistakes_are_named_at_once() {
-        let text = SMALL
-            .replace("trixie", "--customize-hook=x")
-            .replace("busybox-static", "a b")
-            .replace("1000", "0")
-            + "[npm]\nprettier = \"^3\"\n[files]\n\"/../etc/passwd\" = \"x\"\n";
-        let said = parse(&text).unwrap_err().to_string();
-        for part in ["debian.suite", "\"a b\"", "\"^3\"", "user.id = 0", "/../etc/passwd"] {
-            assert!(said.contains(part), "{part} is missing in: {said}");
-        }
-    }
-
-    #[test]
-    fn an_unknown_key_is_refused() {
-        let error = parse(&format!("pakages = []\n{SMALL}")).unwrap_err();
-        let RecipeError::Parse { source, .. } = error else {
-            panic!("{error}")
-        };
-        assert!(source.to_string().contains("pakages"), "{source}");
-    }
-
-    #[test]
-    fn another_machines_packages_are_left_to_it() {
-        let text = format!(
-            "{SMALL}\n[machine.pdp11.npm]\nnode = \"1.0.0\"\n[machine.{}.npm]\nbun = \"1.0.0\"\n",
-            std::env::consts::ARCH
-        );
-        let recipe = parse(&text).unwrap();
-        assert_eq!(recipe.wanted.npm.keys().collect::<Vec<_>>(), ["bun"]);
-    }
-}
+mod tests;

@@ -20,7 +20,8 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use lifecycle::Tasks;
 use protocol::{
-    BETA_HEADER, ModelRoute, NameRequest, Refusal, ServiceError, ServiceFailure, TurnReply, TurnRequest, VersionError,
+    BETA_HEADER, ModelRoute, NameRequest, Refusal, SYNC_BYTES, ServiceError, ServiceFailure, SyncAnswer, SyncCall,
+    TurnReply, TurnRequest, VersionError,
 };
 use secret::Secret;
 use serde::Serialize;
@@ -42,6 +43,9 @@ const TURN: Duration = Duration::from_secs(1_800);
 
 /// How long a file may take.
 const TRANSFER: Duration = Duration::from_secs(3_600);
+
+/// How long a content of a file may take: its URL is good as long.
+const OBJECT: Duration = Duration::from_secs(300);
 
 /// How long a service may take until its result begins: the control plane keeps each method's own limit.
 const SERVICE: Duration = Duration::from_secs(600);
@@ -365,6 +369,69 @@ impl Client {
         timeout(TRANSFER, sent)
             .await
             .unwrap_or(Err(ClientError::Silent { attempt }))
+    }
+
+    /// Asks for what keeping the workspace's files needs.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` where the control plane is too old to know of it, too.
+    pub async fn sync(&self, call: &SyncCall) -> Result<SyncAnswer, ClientError> {
+        let attempt = "keep files";
+        let asked = async {
+            let response = self.post(attempt, "/v1/sync", call).await?;
+            let status = response.status();
+            if status != StatusCode::OK {
+                return Err(refused(attempt, response).await);
+            }
+            let body = read(attempt, response, SYNC_BYTES).await?;
+            serde_json::from_slice(&body).map_err(|_| ClientError::Malformed { attempt, status })
+        };
+        timeout(PROMPT, asked)
+            .await
+            .unwrap_or(Err(ClientError::Silent { attempt }))
+    }
+
+    /// Uploads a content of a file, of so many bytes, by a URL that was signed for it.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` where the bytes are not what the URL was signed for.
+    pub async fn keep_object(
+        &self,
+        url: &str,
+        bytes: u64,
+        body: BoxStream<'static, std::io::Result<Bytes>>,
+    ) -> Result<(), ClientError> {
+        use futures::TryStreamExt;
+        let attempt = "upload a content";
+        let body = BodyExt::boxed_unsync(StreamBody::new(body.map_ok(Frame::data)));
+        let mut request = self.request(attempt, Method::PUT, url, body)?;
+        request.headers_mut().insert(CONTENT_LENGTH, bytes.into());
+        let sent = async {
+            let response = self.send(attempt, request).await?;
+            if response.status() != StatusCode::NO_CONTENT {
+                return Err(refused(attempt, response).await);
+            }
+            Ok(())
+        };
+        timeout(OBJECT, sent)
+            .await
+            .unwrap_or(Err(ClientError::Silent { attempt }))
+    }
+
+    /// Fetches a content of a file by a URL that was signed for it.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn fetch_object(&self, url: &str) -> Result<Fetched, ClientError> {
+        let attempt = "fetch a content";
+        let request = self.request(attempt, Method::GET, url, empty())?;
+        let response = timeout(PROMPT, self.send(attempt, request))
+            .await
+            .unwrap_or(Err(ClientError::Silent { attempt }))?;
+        if response.status() != StatusCode::OK {
+            return Err(refused(attempt, response).await);
+        }
+        Ok(Fetched::new(attempt, response.into_body()))
     }
 
     /// Asks for a turn by this connection, and keeps it for the next.

@@ -11,6 +11,9 @@
 //! | `POST /v1/services` | `ServiceRequest` | the bytes of a result, or a `ServiceError` |
 //! | `POST /v1/models/ROUTE` | what a program asks of a model | what it answers, or a `ServiceError` |
 //! | `CONNECT host:port` | | the connection |
+//! | `POST /v1/sync` | `SyncCall` | `SyncAnswer` |
+//! | `PUT /v1/objects/…`, signed | a content of a file | 204 |
+//! | `GET /v1/objects/…`, signed | | a content of a file |
 //! | `GET /v1/files/N` | | bytes to be written to a file |
 //! | `PUT /v1/files/N` | bytes of a file that was asked for | 204 |
 //!

@@ -12,7 +12,10 @@ use bytes::Bytes;
 use domain::SandboxId;
 use futures::stream::BoxStream;
 use lifecycle::Tasks;
-use protocol::{ModelRequest, Refusal, ServiceFailure, ServiceRequest, ToControl, TurnReply, TurnRequest};
+use protocol::{
+    ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, SyncAnswer, SyncCall, ToControl, TurnReply,
+    TurnRequest,
+};
 use secret::Secret;
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -72,9 +75,38 @@ pub trait LinkHandler: Send + Sync + 'static {
         Err(ServiceFailure::new(404, "not_found", "programs may ask no model here"))
     }
 
+    /// What the runtime asks to keep the workspace's files.
+    async fn sync(&self, sandbox: SandboxId, token: &Secret, call: SyncCall) -> Result<SyncAnswer, Refusal> {
+        let _ = (sandbox, token, call);
+        Err(no_files())
+    }
+
+    /// A content of a file that is to be kept, by a signed URL: so many bytes, where the runtime said how many.
+    async fn keep_object(
+        &self,
+        sandbox: SandboxId,
+        token: &Secret,
+        url: &str,
+        bytes: Option<u64>,
+        body: FileSource,
+    ) -> Result<(), Refusal> {
+        let _ = (sandbox, token, url, bytes, body);
+        Err(no_files())
+    }
+
+    /// A content of a file that is kept, by a signed URL.
+    async fn fetch_object(&self, sandbox: SandboxId, token: &Secret, url: &str) -> Result<ServiceAnswer, Refusal> {
+        let _ = (sandbox, token, url);
+        Err(no_files())
+    }
+
     /// What the runtime said of itself: progress, the end of a loop, replaced hands. Answers that a call of [`Linked`]
     /// waits for do not come here. The next line is read when this returns: it must not wait for an answer of the same link.
     async fn event(&self, sandbox: SandboxId, event: ToControl);
+}
+
+fn no_files() -> Refusal {
+    Refusal::new(RefusalCode::Denied, "this installation keeps no files of workspaces")
 }
 
 /// The result of a service's method, or what a model answered to a program, as its bytes come.

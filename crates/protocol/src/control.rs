@@ -53,10 +53,15 @@ pub enum ToRuntime {
         /// What it may use up.
         limits: RunLimits,
     },
+    /// Whether the runtime lives. Answered by `alive`. Since protocol 3.
+    Pulse,
     /// Stops everything that is under way: the loop ends, every process of every call dies. Answered by `stopped`.
     Stop {
         /// Given back with the answer.
         request: u64,
+        /// The programs in the background die too. Since protocol 3.
+        #[serde(default, skip_serializing_if = "is_no")]
+        background: bool,
     },
     /// Sends or fetches a file of the workspace by `GET` or `PUT /v1/files/{request}`; or lists a folder.
     /// Answered by `transferred`.
@@ -84,6 +89,14 @@ pub struct Start {
     /// What it may use beside its tools.
     #[serde(default)]
     pub grants: Grants,
+    /// Its turns are to say how long their calls took. Since protocol 3.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub traced: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_no(flag: &bool) -> bool {
+    !*flag
 }
 
 /// Tokens travel here and nowhere else, so the type that does not serialize is told to, here and nowhere else.
@@ -105,11 +118,18 @@ pub enum Transfer {
         /// The file.
         path: String,
     },
+    /// The runtime sends the whole workspace as an archive (tar) with `PUT /v1/files/{request}`. Since protocol 3.
+    Pack,
+    /// The runtime fetches an archive with `GET /v1/files/{request}` and puts what is in it in the workspace's place: all of it,
+    /// or nothing. Since protocol 3.
+    Unpack,
     /// The files under a folder, listed in the answer.
     List {
         /// The folder; empty for the whole workspace.
         path: String,
     },
+    /// Everything that is there now is kept outside, by the requests of sync. Since those: a runtime that made one knows it.
+    Flush,
 }
 
 /// What a runtime says to the control plane.
@@ -160,6 +180,13 @@ pub enum ToControl {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
     },
+    /// Programs in the background run for so many seconds more at most; none does where it is 0. Since protocol 3.
+    Background {
+        /// At most.
+        seconds: u64,
+    },
+    /// The answer to `pulse`.
+    Alive,
     /// The hands were lost (killed, out of memory) and are there again; calls under way were answered as interrupted.
     HandsReplaced,
 }

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FileEntry, Grants};
 
+/// How the names of folders begin in which an archive is put together beside the workspace's own.
+pub const IMPORT_FOLDERS: &str = ".belljar-import-";
+
 /// What the runtime says to its hands.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -40,6 +43,19 @@ pub enum ToHands {
     Stop {
         /// Given back with the answer.
         request: u64,
+        /// The programs in the background too.
+        #[serde(default)]
+        background: bool,
+    },
+    /// Start a program that belongs to no call, and kill it with all that is beneath it when its time is up. Answered by
+    /// `background`, and by `background_ended` when it is gone.
+    Background {
+        /// Given back with both.
+        request: u64,
+        /// For `/bin/sh -c`, in /workspace.
+        command: String,
+        /// Its time.
+        seconds: u64,
     },
     /// Open or list files. Answered by `file`, with the descriptor beside it where one is opened.
     File {
@@ -74,6 +90,10 @@ pub enum FileRequest {
         /// The request of the `create`.
         created: u64,
     },
+    /// A pipe from which the whole workspace can be read as an archive (tar). It is whole if a `commit` says so.
+    Pack,
+    /// A pipe into which an archive is written that is to take the workspace's place, with a `commit`.
+    Unpack,
     /// Lists a folder and what is below.
     List {
         /// Relative to /workspace; empty for all of it.
@@ -101,6 +121,19 @@ pub enum FromHands {
     },
     /// Every process of every call is dead.
     Stopped {
+        /// From the order.
+        request: u64,
+    },
+    /// A program runs in the background, or could not be started.
+    Background {
+        /// From the order.
+        request: u64,
+        /// Why it could not be started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+    },
+    /// A program in the background is gone, with all that was beneath it.
+    BackgroundEnded {
         /// From the order.
         request: u64,
     },

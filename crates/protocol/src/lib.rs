@@ -6,25 +6,31 @@
 //! connection that somebody inside opened; `POST /v1/names` a [`NameRequest`]; `POST /v1/services` a [`ServiceRequest`],
 //! answered by the bytes of a result or by a [`ServiceError`]; `POST /v1/models/ROUTE` a request in the language of its
 //! [`ModelRoute`], answered so or by a [`ServiceError`]. `GET` and `PUT /v1/files/N` carry
-//! the bytes of a file that the control plane asked for on the control stream.
+//! the bytes of a file that the control plane asked for on the control stream. `POST /v1/sync` is a [`SyncCall`], answered by a
+//! [`SyncAnswer`]; `PUT` and `GET /v1/objects/…` carry contents of files to and from where they are kept.
 
 mod control;
 mod hands;
 mod json;
 mod model;
 mod service;
+mod sync;
 mod turn;
 mod version;
 
 pub use control::{FileEntry, FileKind, Start, ToControl, ToRuntime, Transfer};
-pub use hands::{FileRequest, FromHands, ToHands};
+pub use hands::{FileRequest, FromHands, IMPORT_FOLDERS, ToHands};
 pub use json::parse;
 pub use model::{BETA_HEADER, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute};
 pub use service::{
     Grants, MethodGrant, SERVICE_REQUEST_BYTES, SERVICE_REQUEST_PARTS, ServiceError, ServiceFailure, ServiceGrant,
     ServiceRequest,
 };
-pub use turn::{Denial, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
+pub use sync::{
+    Content, DiskId, FileRecord, FromSync, Kept, KnownFile, Offered, PIECE, PathBytes, Piece, SYNC_BYTES, SYNC_ITEMS,
+    SYNC_PARTS, SYNC_PIECES, SyncAnswer, SyncCall, SyncCursor, SyncRequest, ToSync,
+};
+pub use turn::{CallTime, Denial, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 pub use version::{Hello, PROTOCOL, VersionError};
 
 /// What stands in the environment of a user's process where others have a key: the egress broker puts the real one in.

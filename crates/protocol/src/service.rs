@@ -25,6 +25,14 @@ pub struct Grants {
     /// Skills that may be loaded; all where it is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skills: Option<BTreeSet<String>>,
+    /// How long a program that is started in the background may go on, in seconds; 0: none may be. Since protocol 3.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub background_seconds: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A service as a run may use it. What is denied does not stand here.

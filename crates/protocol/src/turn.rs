@@ -1,6 +1,6 @@
 //! A turn: the loop hands in tool results, the control plane answers with what the model wants next.
 
-use domain::{Epoch, MessageId, RunId, ToolCall, ToolResult};
+use domain::{Epoch, MessageId, RunId, ToolCall, ToolCallId, ToolResult};
 use serde::{Deserialize, Serialize};
 
 /// Asks for the next call of the model. Safe to repeat: the same turn of the same run has one reply.
@@ -15,9 +15,24 @@ pub struct TurnRequest {
     pub turn: u32,
     /// Results of the calls that the turn before asked for; nothing else is accepted.
     pub results: Vec<ToolResult>,
+    /// How long the calls took, where the run is traced. Since protocol 3: who asks for it with `traced` understands it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub times: Vec<CallTime>,
     /// What the model may do with its tools.
     #[serde(default)]
     pub tool_choice: ToolChoice,
+}
+
+/// How long a call took, where it was made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallTime {
+    /// The call.
+    pub call: ToolCallId,
+    /// Microseconds from its begin to this request: no clock of one side is compared with the other's.
+    pub ago: u64,
+    /// Microseconds that it took.
+    pub took: u64,
 }
 
 /// What the model may do with its tools.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// The protocol that this build speaks; it also understands the one before.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The first line of each side.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

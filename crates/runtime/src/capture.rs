@@ -1,6 +1,7 @@
 //! Every connection and question of the sandbox arrives here and goes over the link, or nowhere.
 //!
-//! Where the network is not set up so, nothing arrives, and there is no other way out either.
+//! The network is set up so from outside, or by this process before anything else. Where neither was done nothing arrives, and
+//! there is no other way out either.
 
 use std::sync::Arc;
 

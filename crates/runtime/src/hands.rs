@@ -3,6 +3,7 @@
 //! [`Hands`] is what PID 1 holds of them, [`run`] is their own `main`. Between the two is a socketpair, on it the hands protocol
 //! of `protocol`: a JSON value a line, files as descriptors.
 
+mod background;
 mod handle;
 mod keeper;
 mod process;

@@ -1,10 +1,11 @@
-//! What lives in a sandbox: one static program in three roles.
+//! What lives in a sandbox: one static program in four roles.
 //!
 //! **PID 1** (`pid1`) is root inside, which is nobody outside. It holds the session's token and the [`link`], runs the agent
 //! loop, and reaps. It never opens a file that a user may have made and never runs what a model asked for. **Hands**
 //! (`hands`) are the same file run as the sandbox's user, without a capability and without a token; they use the tools and
 //! open the files, and talk to PID 1 over a socketpair. A **supervisor** (`supervise`) stands over each program that a
-//! tool starts, so that nothing of a call survives it.
+//! tool starts, so that nothing of a call survives it. A **watcher** (`sync`), a user's process too, sees what changes in the
+//! workspace and has it kept outside.
 //!
 //! Whoever breaks the hands has won what the sandbox's user has, and nothing more: PID 1 believes them no result but of a
 //! call that it made, takes no order from them, and replaces them when they die or do not answer.
@@ -24,8 +25,10 @@ mod outbox;
 mod pid1;
 mod program;
 mod reaper;
+mod sync;
 mod transfers;
 mod trust;
 mod work;
 
+pub use crate::sync::{Ended, Flush, Ordered, carry};
 pub use program::main;

@@ -6,6 +6,7 @@
 //! | `POST /v1/services` | `ServiceRequest` | the bytes of the result, or a `ServiceError` |
 //! | `GET /v1/services` | | a line for each service |
 //! | `GET /v1/services/NAME` | | TypeScript declarations of that service |
+//! | `POST /v1/background` | `{"command", "seconds"}` | `{"seconds"}`: a command of the shell goes on for so long |
 //!
 //! It is a socket in the file system and no port of 127.0.0.1, because a page in a browser inside reaches every port there is;
 //! the port refuses what comes from pages.
@@ -64,6 +65,8 @@ struct Offered {
     services: Vec<ServiceGrant>,
     /// The models that programs may ask.
     models: Vec<String>,
+    /// How long programs in the background may go on.
+    background: Duration,
     calls: Arc<Semaphore>,
     pace: Pace,
 }
@@ -99,7 +102,9 @@ impl Offers {
             // It is bound anew below, or gone.
             let _ = std::fs::remove_file(SERVICES_SOCKET);
         }
-        if grants.services.is_empty() && grants.models.is_empty() {
+        let background = Duration::from_secs(grants.background_seconds);
+        let has_socket = !grants.services.is_empty() || !background.is_zero();
+        if !has_socket && grants.models.is_empty() {
             return;
         }
         let offered = Arc::new(Offered {
@@ -108,18 +113,22 @@ impl Offers {
             outbox: self.outbox.clone(),
             services: grants.services.clone(),
             models: grants.models.clone(),
+            background,
             calls: Arc::new(Semaphore::new(CALLS)),
             pace: Pace::default(),
         });
         let tasks = self.tasks.child();
         *open = Some(tasks.stop());
-        if !offered.services.is_empty() {
+        if has_socket {
             match bind(Path::new(SERVICES_SOCKET)) {
                 Ok(listener) => {
                     tasks.spawn_until_stopped(accept(listener, Arc::clone(&offered), tasks.clone()));
                 }
                 Err(error) => warn!(%error, "cannot listen at {SERVICES_SOCKET}: no service can be called"),
             }
+        }
+        if offered.services.is_empty() && offered.models.is_empty() {
+            return;
         }
         match listen() {
             Ok(listener) => {

@@ -15,6 +15,7 @@ use crate::gateway::backoff;
 use crate::grants::Granted;
 use crate::hands::Hands;
 use crate::outbox::{Outbox, Outgoing};
+use crate::sync::Keeper;
 use crate::transfers;
 use crate::trust;
 use crate::work::Work;
@@ -46,6 +47,7 @@ async fn trusting(authorities: String, known_hosts: String) -> BTreeMap<String, 
 pub(crate) struct Orders {
     client: Client,
     hands: Arc<Hands>,
+    sync: Keeper,
     outbox: Outbox,
     tasks: Tasks,
     work: Work,
@@ -55,13 +57,14 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    pub(crate) fn new(client: &Client, hands: &Arc<Hands>, outbox: &Outbox, tasks: &Tasks) -> Self {
+    pub(crate) fn new(client: &Client, hands: &Arc<Hands>, sync: &Keeper, outbox: &Outbox, tasks: &Tasks) -> Self {
         let granted = Arc::new(Granted::new(client, hands, outbox, tasks));
         Self {
             work: Work::new(client, hands, &granted, outbox, tasks),
             granted,
             client: client.clone(),
             hands: Arc::clone(hands),
+            sync: sync.clone(),
             outbox: outbox.clone(),
             tasks: tasks.clone(),
             session: None,
@@ -127,11 +130,13 @@ impl Orders {
                 }
                 self.session = Some(session);
                 self.client.set_token(token);
+                self.sync.begin();
                 let mut whole = trusting(authorities, known_hosts).await;
                 whole.extend(environment);
                 self.hands.set_environment(whole).await;
                 self.hands.ready().await;
                 self.outbox.say(ToControl::Claimed { failure: None }).await;
+                self.hands.repeat_background().await;
             }
             ToRuntime::Token { token } => self.client.set_token(token),
             ToRuntime::Prepare { on: true, grants } => self.granted.begin(grants).await,
@@ -144,8 +149,13 @@ impl Orders {
                     outbox.say(ToControl::Result { result }).await;
                 });
             }
-            ToRuntime::Stop { request } => {
-                self.work.stop().await;
+            ToRuntime::Pulse => self.outbox.say(ToControl::Alive).await,
+            ToRuntime::Stop { request, background } => {
+                if background {
+                    // Nobody starts another meanwhile.
+                    self.granted.end().await;
+                }
+                self.work.stop(background).await;
                 self.granted.end().await;
                 self.outbox.say(ToControl::Stopped { request }).await;
             }
@@ -165,9 +175,10 @@ impl Orders {
                         .await;
                 };
                 let (client, hands, outbox) = (self.client.clone(), Arc::clone(&self.hands), self.outbox.clone());
+                let sync = self.sync.clone();
                 self.tasks.spawn_until_stopped(async move {
                     let _place = place;
-                    let answer = transfers::carry_out(&client, &hands, request, transfer).await;
+                    let answer = transfers::carry_out(&client, &hands, &sync, request, transfer).await;
                     outbox.say(answer).await;
                 });
             }

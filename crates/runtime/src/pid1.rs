@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use lifecycle::Tasks;
 use link::client::Client;
+use redirect::{Redirect, RedirectError};
 use rustix::process::{DumpableBehavior, getpid, set_dumpable_behavior};
+use rustix::thread::CapabilitySet;
+use sandbox::capture::{DNS_ADDRESS, DNS_ADDRESS_V6, DNS_PORT, TCP_PORT};
 use sandbox::inside::{LINK_DIRECTORY, LINK_SOCKET};
 
 use crate::capture;
@@ -15,6 +18,12 @@ use crate::orders::Orders;
 use crate::outbox::outbox;
 use crate::program::event_loop;
 use crate::reaper::Reaper;
+use crate::sync::Keeper;
+
+/// All that PID 1 may do beyond what any user may: become the user, and end the user's processes.
+const RIGHTS: CapabilitySet = CapabilitySet::KILL
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID);
 
 /// PID 1 could not begin.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +35,8 @@ pub(crate) enum Pid1Error {
     NotFirst(i32),
     #[error("cannot keep other processes from this one's memory")]
     Dumpable(#[source] io::Error),
+    #[error("the network was left to this process, and it cannot be sealed")]
+    Network(#[source] RedirectError),
     #[error("cannot start the event loop")]
     EventLoop(#[source] io::Error),
     #[error("cannot be told of the death of children")]
@@ -39,6 +50,14 @@ pub(crate) fn run() -> Result<(), Pid1Error> {
     }
     // The token will be in this memory: no core dump, no ptrace, no /proc/1/mem, not even for another root inside.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| Pid1Error::Dumpable(error.into()))?;
+    // Before anything is read: what listens afterwards is all there is, and nobody in here can change it.
+    let redirect = Redirect {
+        tcp_port: TCP_PORT,
+        resolver_v4: DNS_ADDRESS,
+        resolver_v6: DNS_ADDRESS_V6,
+        resolver_port: DNS_PORT,
+    };
+    redirect::lay_and_give_up(&redirect, RIGHTS).map_err(Pid1Error::Network)?;
     let event_loop = event_loop(1).map_err(Pid1Error::EventLoop)?;
     event_loop.block_on(live())
 }
@@ -48,8 +67,11 @@ async fn live() -> Result<(), Pid1Error> {
     let reaper = Reaper::start(&tasks).map_err(Pid1Error::Reaper)?;
     let (outbox, outgoing) = outbox();
     let client = Client::new(Path::new(LINK_DIRECTORY).join(LINK_SOCKET), &tasks);
-    let hands = Arc::new(Hands::start(&reaper, &outbox, &tasks));
+    let sync = Keeper::new(&client, &reaper, &tasks);
+    let hands = Arc::new(Hands::start(&reaper, &outbox, sync.filled(), &tasks));
     capture::start(&client, &tasks);
-    Orders::new(&client, &hands, &outbox, &tasks).obey(outgoing).await;
+    Orders::new(&client, &hands, &sync, &outbox, &tasks)
+        .obey(outgoing)
+        .await;
     Ok(())
 }

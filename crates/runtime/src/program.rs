@@ -8,7 +8,7 @@ use std::time::Duration;
 use causes::with_causes;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::{hands, log, pid1};
+use crate::{hands, log, pid1, sync};
 
 /// Plays the role that the first argument names, until it ends.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
@@ -19,6 +19,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             log::to_stderr();
             pid1::run().map_err(|error| with_causes(&error))
         }
+        Some(sync::ROLE) => sync::run().map_err(|error| with_causes(&error)),
         Some(hands::ROLE) => hands::run().map_err(|error| with_causes(&error)),
         Some("--version") => {
             println!("belljar-runtime {}", env!("CARGO_PKG_VERSION"));

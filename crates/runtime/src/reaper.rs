@@ -1,6 +1,6 @@
 //! PID 1 inherits every orphan: it reaps the dead, and kills those who should be.
 //!
-//! Every program of a tool has a supervisor that adopts its descendants, and PID 1 has one child of its own: the hands. So
+//! Every program of a tool has a supervisor that adopts its descendants, and PID 1 has two children of its own: the hands, and who keeps files. So
 //! any other child is a stray whose supervisor was killed, and nothing of a call survives it.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,8 @@ use tracing::warn;
 #[derive(Clone)]
 pub(crate) struct Reaper {
     hands: Arc<Mutex<Option<Pid>>>,
+    /// The process that keeps files.
+    watcher: Arc<Mutex<Option<Pid>>>,
     /// Counts the times that children died.
     deaths: watch::Sender<u64>,
 }
@@ -23,6 +25,7 @@ impl Reaper {
         let mut died = signal(SignalKind::child())?;
         let reaper = Self {
             hands: Arc::default(),
+            watcher: Arc::default(),
             deaths: watch::Sender::new(0),
         };
         let at_work = reaper.clone();
@@ -37,6 +40,17 @@ impl Reaper {
     /// This child is no stray. To be called without an await between its start and here.
     pub(crate) fn keep(&self, hands: Pid) {
         *self.hands() = Some(hands);
+    }
+
+    /// Neither is this one.
+    pub(crate) fn keep_watcher(&self, watcher: Pid) {
+        *self.watcher() = Some(watcher);
+    }
+
+    /// It is a stray from now on.
+    pub(crate) fn forget_watcher(&self) {
+        *self.watcher() = None;
+        self.sweep();
     }
 
     /// Waits until the hands are dead and buried.
@@ -62,9 +76,9 @@ impl Reaper {
 
     /// Kills strays; gives back whether there were any. They are gone when this says no.
     pub(crate) fn sweep(&self) -> bool {
-        let hands = *self.hands();
+        let kept = [*self.hands(), *self.watcher()];
         let mut found = false;
-        for stray in children().into_iter().filter(|child| Some(*child) != hands) {
+        for stray in children().into_iter().filter(|child| !kept.contains(&Some(*child))) {
             found = true;
             // It may be dead, and waits to be reaped.
             let _ = kill_process(stray, Signal::KILL);
@@ -88,10 +102,19 @@ impl Reaper {
             if *hands == Some(pid) {
                 *hands = None;
             }
+            drop(hands);
+            let mut watcher = self.watcher();
+            if *watcher == Some(pid) {
+                *watcher = None;
+            }
         }
         // The children of who died are ours now.
         self.sweep();
         self.deaths.send_modify(|deaths| *deaths += 1);
+    }
+
+    fn watcher(&self) -> std::sync::MutexGuard<'_, Option<Pid>> {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn hands(&self) -> std::sync::MutexGuard<'_, Option<Pid>> {

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use causes::with_causes;
@@ -12,15 +14,27 @@ use link::client::{Client, ClientError};
 use protocol::{FileEntry, FileRequest, ToControl, Transfer};
 
 use crate::hands::Hands;
+use crate::sync::Keeper;
 
 const PIECE: usize = 64 << 10;
+/// How long the hands may take for the rest of an archive, once all of it was handed over.
+const ARCHIVED_WITHIN: Duration = Duration::from_secs(1_800);
 
 /// Carries out a transfer, and says how it went.
-pub(crate) async fn carry_out(client: &Client, hands: &Hands, request: u64, transfer: Transfer) -> ToControl {
+pub(crate) async fn carry_out(
+    client: &Client,
+    hands: &Arc<Hands>,
+    sync: &Keeper,
+    request: u64,
+    transfer: Transfer,
+) -> ToControl {
     let done = match transfer {
         Transfer::Read { path } => send(client, hands, request, path).await.map(|()| Vec::new()),
         Transfer::Write { path } => fetch(client, hands, request, path).await.map(|()| Vec::new()),
+        Transfer::Pack => pack(client, hands, request).await.map(|()| Vec::new()),
+        Transfer::Unpack => unpack(client, hands, request).await.map(|()| Vec::new()),
         Transfer::List { path } => list(hands, path).await,
+        Transfer::Flush => flush(sync).await.map(|()| Vec::new()),
     };
     let (entries, failure) = match done {
         Ok(entries) => (entries, None),
@@ -30,6 +44,15 @@ pub(crate) async fn carry_out(client: &Client, hands: &Hands, request: u64, tran
         request,
         entries,
         failure,
+    }
+}
+
+async fn flush(sync: &Keeper) -> Result<(), String> {
+    match sync.flush().await? {
+        0 => Ok(()),
+        left => Err(format!(
+            "{left} files have no room where they are kept, or cannot be read"
+        )),
     }
 }
 
@@ -54,6 +77,41 @@ fn pieces(file: OwnedFd) -> BoxStream<'static, io::Result<Bytes>> {
         Ok((!read.is_empty()).then(|| (Bytes::from(read), file)))
     })
     .boxed()
+}
+
+/// Sends what the hands pack. Where they cannot, what is sent breaks off.
+async fn pack(client: &Client, hands: &Arc<Hands>, request: u64) -> Result<(), String> {
+    let made = hands.file(FileRequest::Pack).await?;
+    let created = made.request;
+    let archive = made.pipe()?;
+    let hands = Arc::clone(hands);
+    let whole = stream::once(async move {
+        let whole = hands
+            .file_within(FileRequest::Commit { created }, ARCHIVED_WITHIN)
+            .await;
+        whole.map(|_| Bytes::new()).map_err(io::Error::other)
+    });
+    client
+        .send_file(request, pieces(archive).chain(whole).boxed())
+        .await
+        .map_err(said)
+}
+
+async fn unpack(client: &Client, hands: &Hands, request: u64) -> Result<(), String> {
+    let made = hands.file(FileRequest::Unpack).await?;
+    let created = made.request;
+    let filled = match made.pipe() {
+        Ok(archive) => fill(client, request, archive).await,
+        Err(failure) => Err(failure),
+    };
+    if let Err(failure) = filled {
+        tracing::debug!(failure, "an archive was not read to its end");
+    }
+    // What was refused, or cut short, is why: that is the failure to tell.
+    let committed = hands
+        .file_within(FileRequest::Commit { created }, ARCHIVED_WITHIN)
+        .await;
+    committed.map(drop)
 }
 
 async fn fetch(client: &Client, hands: &Hands, request: u64, path: String) -> Result<(), String> {

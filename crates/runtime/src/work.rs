@@ -58,7 +58,7 @@ impl Work {
             if current.run == start.run && current.epoch == start.epoch {
                 return;
             }
-            self.stop().await;
+            self.stop(false).await;
         }
         let stop = Stop::new();
         self.current = Some(Current {
@@ -76,15 +76,15 @@ impl Work {
         });
     }
 
-    /// Ends the loop, and waits until every process of every call is dead.
-    pub(crate) async fn stop(&mut self) {
+    /// Ends the loop, and waits until every process of every call is dead; with `background` those in the background too.
+    pub(crate) async fn stop(&mut self, background: bool) {
         if let Some(current) = self.current.take() {
             current.stop.cancel();
-            self.hands.stop().await;
+            self.hands.stop(background).await;
             // A panic would have ended the process.
             let _ = current.task.await;
         } else {
-            self.hands.stop().await;
+            self.hands.stop(background).await;
         }
     }
 }
@@ -95,6 +95,7 @@ async fn run(client: Client, hands: Arc<Hands>, granted: Arc<Granted>, outbox: O
         // Only code calls services and models, and every process of a sandbox could.
         grants.services.clear();
         grants.models.clear();
+        grants.background_seconds = 0;
     }
     granted.begin(grants).await;
     let mut out_of_time = false;

@@ -1,53 +1,20 @@
 //! What the OCI runtime is told: `config.json`.
 
-mod seccomp;
-
 use std::fs;
 use std::path::Path;
 
-use rustix::process::{Resource, getrlimit};
+use containers::attempt::Attempt;
+use containers::cgroup::Hierarchies;
+use containers::confinement::{CAPABILITIES, HOSTNAME, MASKED, READ_ONLY, SLICE_MICROS, open_files};
+use containers::maker::IDS;
+use containers::seccomp;
 use sandbox::{ProviderError, SandboxSpec, inside};
-use serde::Deserialize;
 use serde_json::{Value, json};
-
-use crate::attempt::Attempt;
-use crate::cgroup::Hierarchies;
-use crate::root::IDS;
-
-/// What hostname a sandbox has: the same for all, so that it tells nothing.
-pub(crate) const HOSTNAME: &str = "sandbox";
-
-/// All that PID 1 may do beyond what any user may: become the user, and end the user's processes.
-const CAPABILITIES: [&str; 3] = ["CAP_KILL", "CAP_SETGID", "CAP_SETUID"];
-
-/// Of /proc: what tells of the machine.
-const MASKED: [&str; 10] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-];
-
-/// Of /proc: what would change it.
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
-
-/// How many files a process may have open.
-const OPEN_FILES: u64 = 65_536;
-
-/// A processor's time is given out in slices of this, in microseconds.
-const SLICE_MICROS: u64 = 100_000;
 
 /// What is told of one sandbox.
 pub(crate) struct Told<'a> {
     pub(crate) spec: &'a SandboxSpec,
     pub(crate) root: &'a Path,
-    pub(crate) network: &'a Path,
     pub(crate) root_uid: u32,
     pub(crate) environment: &'a [String],
     pub(crate) hierarchies: &'a Hierarchies,
@@ -57,10 +24,7 @@ pub(crate) struct Told<'a> {
 pub(crate) fn config(told: &Told<'_>) -> Result<Value, ProviderError> {
     let mapping = json!([{ "containerID": 0, "hostID": told.root_uid, "size": IDS }]);
     let limits = &told.spec.limits;
-    // No more than this process may itself: who makes the container has no right to raise it.
-    let files = getrlimit(Resource::Nofile)
-        .maximum
-        .map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+    let files = open_files();
     Ok(json!({
         "ociVersion": "1.0.2",
         "root": { "path": told.root },
@@ -83,13 +47,14 @@ pub(crate) fn config(told: &Told<'_>) -> Result<Value, ProviderError> {
         },
         "mounts": mounts(limits.memory_bytes),
         "linux": {
+            // No network: it inherits the one that the OCI runtime is started in.
             "namespaces": [
                 { "type": "user" }, { "type": "pid" }, { "type": "mount" }, { "type": "ipc" }, { "type": "uts" },
-                { "type": "cgroup" }, { "type": "network", "path": told.network },
+                { "type": "cgroup" },
             ],
             "uidMappings": mapping,
             "gidMappings": mapping,
-            "cgroupsPath": told.hierarchies.path(told.spec.id),
+            "cgroupsPath": told.hierarchies.path(&told.spec.id.to_string()),
             "resources": resources(told),
             "seccomp": seccomp::profile()?,
             "maskedPaths": MASKED,
@@ -135,38 +100,6 @@ fn resources(told: &Told<'_>) -> Value {
         "cpu": { "quota": u64::from(limits.cpu_millis) * SLICE_MICROS / 1_000, "period": SLICE_MICROS },
         "devices": [{ "allow": false, "access": "rwm" }],
     })
-}
-
-/// What an image says of itself, as far as it matters here.
-#[derive(Debug, Deserialize)]
-struct ImageConfiguration {
-    #[serde(default)]
-    config: ImageProcess,
-}
-
-#[derive(Debug, Default, Deserialize)]
-struct ImageProcess {
-    #[serde(default, rename = "Env")]
-    environment: Vec<String>,
-}
-
-/// The environment that an image (its folder, with `rootfs` and `config.json`) gives its processes.
-pub(crate) fn environment(spec: &SandboxSpec, image: &Path) -> Result<Vec<String>, ProviderError> {
-    let missing = |reason: String| ProviderError::ImageMissing {
-        image: spec.image.clone(),
-        reason,
-    };
-    if !image.join("rootfs").is_dir() {
-        return Err(missing(format!(
-            "there is no {}; build it: belljar image build",
-            image.join("rootfs").display()
-        )));
-    }
-    let path = image.join("config.json");
-    let text = fs::read(&path).map_err(|error| missing(format!("{} cannot be read: {error}", path.display())))?;
-    let parsed: ImageConfiguration =
-        serde_json::from_slice(&text).map_err(|error| missing(format!("{} is broken: {error}", path.display())))?;
-    Ok(parsed.config.environment)
 }
 
 pub(crate) fn write(folder: &Path, config: &Value) -> Result<(), ProviderError> {

@@ -4,29 +4,26 @@
 //! name: this process holds it by a descriptor until the sandbox's processes do. All of them are alike, so one is kept
 //! ready, as making one costs more than all the rest that we do ourselves.
 
-mod netlink;
-
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use containers::attempt::Attempt;
+use redirect::{Redirect, RedirectError};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sandbox::{ProviderError, capture};
 use sys::namespace::{Own, leave};
-
-use crate::attempt::Attempt;
 
 /// A configured network namespace.
 #[derive(Debug)]
 pub(crate) struct Network(OwnedFd);
 
 impl Network {
-    /// A path that names it for other processes of root, as long as this is held.
-    pub(crate) fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()).into()
+    /// Moves this thread there for good, and what it starts from now on.
+    pub(crate) fn enter(&self) -> Result<(), ProviderError> {
+        move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))
+            .attempt(|| "enter a network namespace".into())
     }
 
     /// Makes one.
@@ -70,71 +67,24 @@ fn build() -> Result<Network, ProviderError> {
     leave(Own::Network).map_err(|error| ProviderError::Machine {
         lacks: format!("no network namespace can be made ({error}); run as root on a kernel with CONFIG_NET_NS"),
     })?;
-    netlink::configure_loopback().attempt(|| "configure the loopback of a network namespace".into())?;
+    let redirect = Redirect {
+        tcp_port: capture::TCP_PORT,
+        resolver_v4: capture::DNS_ADDRESS,
+        resolver_v6: capture::DNS_ADDRESS_V6,
+        resolver_port: capture::DNS_PORT,
+    };
+    redirect::lay(&redirect).map_err(|error| match error {
+        RedirectError::Rules(source) => ProviderError::Machine {
+            lacks: format!(
+                "the kernel refused the rules that capture connections ({source}); it needs NF_TABLES, NFT_NAT, NFT_REDIR, \
+                 NFT_CT and NFT_REJECT (modprobe nf_tables)"
+            ),
+        },
+        error => ProviderError::failed("configure the loopback of a network namespace", error),
+    })?;
     // A thread's own view: /proc/sys/net is that of whoever opens it.
     let lowest_port = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
     fs::write(lowest_port, "0").attempt(|| format!("write {lowest_port}"))?;
-    let complaint = filter().attempt(|| "run nft in a network namespace".into())?;
-    if let Some(complaint) = complaint {
-        return Err(ProviderError::Machine {
-            lacks: format!(
-                "nft refused the rules that capture connections; needs nftables 1.0 and a kernel with NF_TABLES, NFT_NAT and NFT_REDIR: {complaint}"
-            ),
-        });
-    }
     let namespace = File::open("/proc/thread-self/ns/net").attempt(|| "open a network namespace".into())?;
     Ok(Network(namespace.into()))
-}
-
-/// Lays down the rules; gives what nft says against them.
-fn filter() -> io::Result<Option<String>> {
-    let mut nft = Command::new("nft")
-        .args(["-f", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    if let Some(mut input) = nft.stdin.take() {
-        input.write_all(rules().as_bytes())?;
-    }
-    let output = nft.wait_with_output()?;
-    if output.status.success() {
-        return Ok(None);
-    }
-    Ok(Some(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
-}
-
-/// UDP is refused where it arrives, not where it leaves: so a sender is told by ICMP, as any closed port would, and falls
-/// back; refused where it leaves it would fail with EPERM, which programs take for their own fault.
-fn rules() -> String {
-    let (tcp, dns) = (capture::TCP_PORT, capture::DNS_PORT);
-    let (dns_v4, dns_v6) = (capture::DNS_ADDRESS, capture::DNS_ADDRESS_V6);
-    format!(
-        "table inet belljar {{
-            chain capture {{
-                type nat hook output priority -100; policy accept;
-                ip daddr 127.0.0.0/8 return
-                ip6 daddr ::1 return
-                meta l4proto tcp redirect to :{tcp}
-                meta nfproto ipv4 udp dport 53 dnat ip to {dns_v4}:{dns}
-                meta nfproto ipv6 udp dport 53 dnat ip6 to [{dns_v6}]:{dns}
-            }}
-            chain guard {{
-                type filter hook output priority 0; policy drop;
-                ct state established,related accept
-                ip daddr 127.0.0.0/8 accept
-                ip6 daddr ::1 accept
-                meta l4proto udp accept
-            }}
-            chain refuse {{
-                type filter hook input priority 0; policy accept;
-                ct state established,related accept
-                ip daddr 127.0.0.0/8 accept
-                ip6 daddr ::1 accept
-                ip daddr {dns_v4} udp dport {dns} accept
-                ip6 daddr {dns_v6} udp dport {dns} accept
-                meta l4proto udp reject with icmpx port-unreachable
-            }}
-        }}\n"
-    )
 }

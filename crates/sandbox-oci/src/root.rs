@@ -7,31 +7,25 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use containers::attempt::Attempt;
+use containers::disk::{UPPER, WORK, WORKSPACE};
+use containers::library::Image;
+use containers::maker::IDS;
+use containers::mount::{attach, tmpfs};
+use containers::overlay::{Layers, cannot_map, overlay};
+use containers::record::{Folder, make_folder};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, open_tree,
-};
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use sandbox::{ProviderError, SandboxSpec, inside};
 use sys::mount::{Attributes, set_attributes};
-use sys::namespace::{Mapping, Own, leave, user_namespace};
-
-use crate::attempt::Attempt;
-use crate::disk::{UPPER, WORK, WORKSPACE};
-use crate::record::{Folder, make_folder};
-
-/// How many ids a sandbox has.
-pub(crate) const IDS: u32 = 65_536;
-
-/// Room for the records of thousands of sandboxes.
-const RUN_BYTES: u64 = 256 << 20;
+use sys::namespace::{Mapping, user_namespace};
 
 /// What a root file system is made of.
 pub(crate) struct Parts<'a> {
     pub(crate) spec: &'a SandboxSpec,
     pub(crate) folder: &'a Folder,
-    /// The image's files.
-    pub(crate) image: &'a Path,
+    /// What it is made from.
+    pub(crate) image: &'a Image,
     /// The session's disk, attached nowhere.
     pub(crate) disk: OwnedFd,
     pub(crate) root_uid: u32,
@@ -39,15 +33,6 @@ pub(crate) struct Parts<'a> {
     pub(crate) runtime: &'a Path,
     /// Files that every sandbox has, by their place.
     pub(crate) files: &'a [(&'static str, PathBuf)],
-}
-
-/// Moves this thread into a mount namespace of its own, out of which nothing spreads.
-pub(crate) fn leave_mount_namespace() -> Result<(), ProviderError> {
-    leave(Own::Mounts).map_err(|error| ProviderError::Machine {
-        lacks: format!("no mount namespace can be made ({error}); run as root"),
-    })?;
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .attempt(|| "part the mounts of a thread from the machine's".into())
 }
 
 /// Puts the root file system together in this thread's mount namespace and says where it is.
@@ -61,24 +46,23 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Result<PathBuf, ProviderError> {
         lacks: format!("no user namespace can be made ({error}); sysctl -w user.max_user_namespaces=100000"),
     })?;
 
-    let image = open_tree(CWD, parts.image, clone()).attempt(|| format!("mount {}", parts.image.display()))?;
-    for (mount, place, read_only) in [(image, &lower, true), (parts.disk, &disk, false)] {
-        let attributes = Attributes {
-            read_only,
-            no_set_uid: true,
-            no_devices: true,
-            ids: Some(ids.as_fd()),
-            ..Attributes::default()
-        };
-        set_attributes(&mount, attributes).map_err(|error| ProviderError::Machine {
-            lacks: format!(
-                "the file system under {} cannot map ids ({error}); it must be ext4, btrfs or xfs on Linux 6.1 or later",
-                if read_only { parts.image } else { &disk }.display()
-            ),
-        })?;
-        attach(&mount, place).attempt(|| format!("mount a layer at {}", place.display()))?;
-    }
-    overlay(&lower, &disk, &root).attempt(|| format!("mount an overlay at {}", root.display()))?;
+    let attributes = Attributes {
+        no_set_uid: true,
+        no_devices: true,
+        ids: Some(ids.as_fd()),
+        ..Attributes::default()
+    };
+    set_attributes(&parts.disk, attributes).map_err(|error| cannot_map(&disk, &error))?;
+    attach(&parts.disk, &disk).attempt(|| format!("mount a disk at {}", disk.display()))?;
+    let files: Vec<PathBuf> = parts.image.layers.iter().map(|layer| layer.files.clone()).collect();
+    let overlaid = overlay(&Layers {
+        lower: &files,
+        places: &lower,
+        upper: &disk.join(UPPER),
+        work: &disk.join(WORK),
+        ids: Some(ids.as_fd()),
+    })?;
+    attach(&overlaid, &root).attempt(|| format!("mount an overlay at {}", root.display()))?;
 
     let opened = openat(
         CWD,
@@ -123,39 +107,6 @@ fn mappings(root_uid: u32) -> [Mapping; 2] {
         count: 1,
     };
     [sandbox, machine]
-}
-
-fn overlay(lower: &Path, disk: &Path, place: &Path) -> io::Result<()> {
-    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", "belljar")?;
-    fsconfig_set_string(&context, "lowerdir", lower)?;
-    fsconfig_set_string(&context, "upperdir", disk.join(UPPER))?;
-    fsconfig_set_string(&context, "workdir", disk.join(WORK))?;
-    // Without this the end of a sandbox would wait until all that its neighbours have written has reached the disk, as
-    // they share a pool. After a power cut the last changes of the image's files may be lost; /workspace does not go
-    // through the overlay.
-    fsconfig_set_flag(&context, "volatile")?;
-    fsconfig_create(&context)?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?;
-    attach(&mount, place)
-}
-
-/// Files in memory, counted as the sandbox's.
-fn tmpfs(bytes: u64, mode: &str, owner: u32) -> io::Result<OwnedFd> {
-    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let owner = owner.to_string();
-    for (key, value) in [
-        ("size", bytes.to_string().as_str()),
-        ("mode", mode),
-        ("uid", &owner),
-        ("gid", &owner),
-    ] {
-        fsconfig_set_string(&context, key, value)?;
-    }
-    fsconfig_create(&context)?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
 }
 
 /// The places that the link and the runtime are mounted on.
@@ -206,35 +157,4 @@ impl Root<'_> {
 
 fn clone() -> OpenTreeFlags {
     OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC
-}
-
-/// Makes a folder hold files in memory, for everybody on the machine. Nothing happens where it does already.
-pub(crate) fn hold_in_memory(folder: &Path) -> Result<(), ProviderError> {
-    const TMPFS: u64 = 0x0102_1994;
-    let attempt = || format!("mount a tmpfs at {}", folder.display());
-    // The type of the field differs between architectures; the number fits each.
-    if rustix::fs::statfs(folder).attempt(attempt)?.f_type as u64 == TMPFS {
-        return Ok(());
-    }
-    let mount = tmpfs(RUN_BYTES, "0711", 0).attempt(attempt)?;
-    attach(&mount, folder).attempt(attempt)?;
-    mount_change(folder, MountPropagationFlags::PRIVATE).attempt(attempt)
-}
-
-/// Mounts a device, attached nowhere.
-pub(crate) fn mount_file_system(kind: &str, device: &Path, options: &[&str]) -> io::Result<OwnedFd> {
-    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", device)?;
-    for option in options {
-        fsconfig_set_flag(&context, *option)?;
-    }
-    fsconfig_create(&context)?;
-    let flags = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, flags)?)
-}
-
-/// Attaches a mount to a folder that nobody but us can change.
-pub(crate) fn attach(mount: &OwnedFd, folder: &Path) -> io::Result<()> {
-    move_mount(mount, "", CWD, folder, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
-    Ok(())
 }

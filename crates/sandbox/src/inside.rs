@@ -21,6 +21,10 @@ pub const HARNESS_PORT: u16 = 3129;
 /// The session's files: outlive the sandbox.
 pub const WORKSPACE: &str = "/workspace";
 
+/// What was made ready for everybody who has the image: repositories, and what was built of them. The user's own, where the
+/// image has it.
+pub const KNOWLEDGE: &str = "/knowledge";
+
 /// The uid of the user whose processes the tools are; owns the workspace.
 pub const USER_ID: u32 = 1000;
 

@@ -8,18 +8,24 @@
 //! - [`SandboxProvider`], [`ProviderError`]: what can be asked, and how it can fail
 //! - [`SandboxSpec`], [`Limits`], [`ImageDigest`]: what is wanted
 //! - [`SandboxStatus`], [`SandboxState`], [`SandboxUsage`]: what there is
+//! - [`SnapshotStatus`], [`Snapshots`]: what is kept of disks
+//! - [`ImageStatus`]: what sandboxes are made from
 //! - [`inside`], [`capture`]: what a runtime finds when it starts; the contract between providers and `belljar-runtime`
 //! - [`Simulator`]: a provider without machines; [`conformance`]: the suite
 
 pub mod capture;
 pub mod conformance;
+mod image;
 pub mod inside;
 mod provider;
 mod simulator;
+mod snapshot;
 mod spec;
 mod status;
 
+pub use image::ImageStatus;
 pub use provider::{ProviderError, SandboxProvider};
 pub use simulator::{Program, Simulator, Started, dialing};
+pub use snapshot::{SnapshotStatus, Snapshots};
 pub use spec::{ImageDigest, Limits, ParseDigestError, SandboxSpec};
 pub use status::{SandboxState, SandboxStatus, SandboxUsage};

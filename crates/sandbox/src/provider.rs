@@ -4,9 +4,9 @@ use std::error::Error;
 use std::os::unix::net::UnixListener;
 
 use async_trait::async_trait;
-use domain::{SandboxId, SessionId};
+use domain::{SandboxId, SessionId, SnapshotId};
 
-use crate::{ImageDigest, SandboxSpec, SandboxStatus, SandboxUsage};
+use crate::{ImageDigest, ImageStatus, SandboxSpec, SandboxStatus, SandboxUsage, SnapshotStatus, Snapshots};
 
 /// Makes, holds and removes sandboxes.
 ///
@@ -22,6 +22,18 @@ pub trait SandboxProvider: Send + Sync + 'static {
     /// sandbox already, [`ProviderError::ImageMissing`], [`ProviderError::Limit`] where limits are absurd or more than
     /// this provider gives, [`ProviderError::Machine`] where the machine lacks something.
     async fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError>;
+
+    /// Gives a sandbox, and the disk that was made with it, to a session that has neither: for one that was made ahead, for a
+    /// session that nobody has. A sandbox is given to one session and never to another; given to the same again, nothing
+    /// happens. Once this has returned, the session has the disk for
+    /// good; a provider that ends at any moment before leaves it with its old owner or with the new one. The old one has
+    /// nothing then, and until the sandbox is destroyed nothing can be made for it.
+    ///
+    /// # Errors
+    /// [`ProviderError::NotFound`]; [`ProviderError::Dead`] where no process is left; [`ProviderError::Assigned`] where it was
+    /// given to another before; [`ProviderError::DiskInUse`] where the session has a sandbox, [`ProviderError::DiskExists`]
+    /// where it has a disk: the sandbox can then be given to another session. After any other it can only be destroyed.
+    async fn assign(&self, id: SandboxId, session: SessionId) -> Result<SandboxStatus, ProviderError>;
 
     /// The listening socket of the sandbox's link; each call returns another descriptor of the same socket, which is
     /// non-blocking. After a restart of the provider it must be asked for again.
@@ -61,17 +73,84 @@ pub trait SandboxProvider: Send + Sync + 'static {
     /// [`ProviderError::NotFound`]; [`ProviderError::Dead`] where no process is left.
     async fn usage(&self, id: SandboxId) -> Result<SandboxUsage, ProviderError>;
 
+    /// The last words of its runtime, for people: what it wrote to its standard output and error. Empty where it said nothing,
+    /// or nobody kept it. They come out of the sandbox: show them, believe nothing.
+    ///
+    /// # Errors
+    /// [`ProviderError::NotFound`].
+    async fn words(&self, id: SandboxId) -> Result<String, ProviderError>;
+
     /// Every sandbox of this provider, the dead ones that were not destroyed included; sorted by id.
     ///
     /// # Errors
     /// Where the provider itself cannot be reached.
     async fn list(&self) -> Result<Vec<SandboxStatus>, ProviderError>;
 
+    /// The sessions that have a disk, whether they have a sandbox or not; sorted.
+    ///
+    /// # Errors
+    /// Where the provider itself cannot be reached, or cannot read its pool.
+    async fn disks(&self) -> Result<Vec<SessionId>, ProviderError>;
+
     /// Removes a session's disk and all its files. A disk that is not there is removed already.
     ///
     /// # Errors
     /// [`ProviderError::DiskInUse`] while the session has a sandbox.
     async fn remove_disk(&self, session: SessionId) -> Result<(), ProviderError>;
+
+    /// Keeps the session's disk as it is at one moment, whether its sandbox runs (it stands still meanwhile), is frozen, is
+    /// dead, or there is none. When this returns the snapshot outlives everything, the disk included; a snapshot that is
+    /// listed is whole.
+    ///
+    /// # Errors
+    /// [`ProviderError::NoDisk`]; [`ProviderError::SnapshotExists`] where the id was used before; where there is no room for
+    /// it, in which case nothing is left.
+    async fn snapshot(&self, session: SessionId, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError>;
+
+    /// Makes the session's disk what the snapshot is; the disk that it has goes, in one step with the new one's coming. The
+    /// session may be another than the snapshot's: that is a fork. Whatever is written to either is seen by nobody else.
+    ///
+    /// # Errors
+    /// [`ProviderError::NoSnapshot`]; [`ProviderError::DiskInUse`] while the session has a sandbox; where there is no room
+    /// for it, in which case the session's disk is as it was.
+    async fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError>;
+
+    /// Removes a snapshot; disks that were made from it stay. One that is not there is removed already.
+    ///
+    /// # Errors
+    /// Where it could not be removed; it may be asked again.
+    async fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError>;
+
+    /// Every snapshot of this provider, sorted by id.
+    ///
+    /// # Errors
+    /// Where the provider itself cannot be reached.
+    async fn snapshots(&self) -> Result<Snapshots, ProviderError>;
+
+    /// Makes an image of the one that a builder has, with what it has below [`crate::inside::KNOWLEDGE`] as its newest layer.
+    /// The sandbox stands still meanwhile; it may be frozen, or dead. The image has the name and the base of the one before
+    /// and costs what differs from it; where nothing differs it is that one. When this returns the image outlives everything;
+    /// an image that is listed is whole. Asked again it makes the same image.
+    ///
+    /// Owners, times, permissions, links and the absence of files are kept. Devices, sockets, pipes, extended attributes and
+    /// set-user-id bits are not.
+    ///
+    /// # Errors
+    /// [`ProviderError::NotFound`]; [`ProviderError::NotABuilder`]; [`ProviderError::Limit`] where what is below the folder is
+    /// more than the sandbox's disk could hold, or cannot be in an image; where there is no room for it. Nothing is left then.
+    async fn commit(&self, id: SandboxId) -> Result<ImageDigest, ProviderError>;
+
+    /// Every whole image, sorted by digest.
+    ///
+    /// # Errors
+    /// Where the provider itself cannot be reached, or cannot read its images.
+    async fn images(&self) -> Result<Vec<ImageStatus>, ProviderError>;
+
+    /// Removes an image, and of its layers those that no other image has. One that is not there is removed already.
+    ///
+    /// # Errors
+    /// [`ProviderError::ImageInUse`]; where it could not be removed, in which case it may be asked again.
+    async fn remove_image(&self, image: &ImageDigest) -> Result<(), ProviderError>;
 }
 
 /// Why a provider did not do what it was asked. Each variant is something that a caller may act on.
@@ -99,6 +178,35 @@ pub enum ProviderError {
         /// Which sandbox has it.
         sandbox: SandboxId,
     },
+    /// The session has no disk: none was made for it yet, or it was removed.
+    #[error("session {0} has no disk")]
+    NoDisk(SessionId),
+    /// There is no such snapshot (any more).
+    #[error("there is no snapshot {0}")]
+    NoSnapshot(SnapshotId),
+    /// The snapshot's id is taken.
+    #[error("snapshot {0} exists already")]
+    SnapshotExists(SnapshotId),
+    /// The session has a disk, and files on it.
+    #[error("session {0} has a disk already: make a sandbox for it instead of giving it one that was made ahead")]
+    DiskExists(SessionId),
+    /// The sandbox is a session's.
+    #[error("sandbox {0} was given to a session before: it is never given to another")]
+    Assigned(SandboxId),
+    /// What a session did in its sandbox never becomes an image, which others would get.
+    #[error("sandbox {0} was not made to build: only a builder's /knowledge becomes an image")]
+    NotABuilder(SandboxId),
+    /// A sandbox was made from the image.
+    #[error("image {image} is in use by sandbox {sandbox}: destroy that one first")]
+    ImageInUse {
+        /// Which.
+        image: ImageDigest,
+        /// Which sandbox has it.
+        sandbox: SandboxId,
+    },
+    /// There is no room left for disks and snapshots.
+    #[error("the host's disk pool is full, so it could not {0}: remove snapshots or sessions that are not needed")]
+    Full(String),
     /// The image is not there, or not whole.
     #[error("image {image} cannot be used: {reason}")]
     ImageMissing {

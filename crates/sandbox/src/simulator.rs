@@ -4,25 +4,34 @@
 //! is a [`Program`]: by default it dials the link and dials again, as every runtime does.
 
 mod gate;
+mod images;
 mod program;
+mod snapshots;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use domain::{SandboxId, SessionId, Timestamp};
+use domain::{SandboxId, SessionId, SnapshotId, Timestamp};
 use lifecycle::{DropGuard, Tasks};
 use tempfile::TempDir;
 
 use self::gate::Gate;
 pub use self::program::{Program, Started, dialing};
+use crate::conformance::Shell;
 use crate::{
-    ImageDigest, ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus, SandboxUsage, inside,
+    ImageDigest, ImageStatus, ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus, SandboxUsage,
+    SnapshotStatus, Snapshots, inside,
 };
+
+/// The names under which a program finds the session's files, and what it has of its image, beside its link.
+const WORKSPACE: &str = "workspace";
+const KNOWLEDGE: &str = "knowledge";
 
 /// A provider whose sandboxes are tasks.
 pub struct Simulator {
@@ -34,7 +43,9 @@ pub struct Simulator {
 /// What outlives a provider: its machines.
 struct World {
     folder: TempDir,
-    images: BTreeSet<ImageDigest>,
+    images: Mutex<BTreeMap<ImageDigest, ImageStatus>>,
+    /// Images that were made of builders.
+    commits: AtomicU64,
     program: Program,
     tasks: Tasks,
     machines: Mutex<BTreeMap<SandboxId, Machine>>,
@@ -43,6 +54,8 @@ struct World {
 
 struct Machine {
     spec: SandboxSpec,
+    /// The session that it was given to, where it was made ahead.
+    assigned: Option<SessionId>,
     created: Timestamp,
     gate: Arc<Gate>,
     /// Ends the task; gone when the machine is dead.
@@ -59,7 +72,8 @@ impl Simulator {
         Ok(Self {
             world: Arc::new(World {
                 folder: TempDir::with_prefix("belljar-simulator-")?,
-                images: images.into_iter().collect(),
+                images: Mutex::new(images.into_iter().map(images::first).collect()),
+                commits: AtomicU64::new(0),
                 program,
                 tasks: Tasks::new(),
                 machines: Mutex::default(),
@@ -102,7 +116,36 @@ impl Simulator {
     /// The folder of a session's files.
     #[must_use]
     pub fn workspace(&self, session: SessionId) -> PathBuf {
-        self.world.folder.path().join("disks").join(session.to_string())
+        self.world.disk(session)
+    }
+
+    /// The folder of what a session has at [`inside::KNOWLEDGE`].
+    #[must_use]
+    pub fn knowledge(&self, session: SessionId) -> PathBuf {
+        self.world.knowledge(session)
+    }
+
+    /// Runs commands in the folders of its sandboxes, as whoever runs this.
+    #[must_use]
+    pub fn shell(&self) -> Shell {
+        let world = Arc::clone(&self.world);
+        Box::new(move |_, status, command| {
+            let (folder, knowledge) = (world.disk(status.session), world.knowledge(status.session));
+            Box::pin(async move {
+                let mut shell = tokio::process::Command::new("sh");
+                shell.env("KNOWLEDGE", knowledge);
+                match shell.args(["-c", &command]).current_dir(folder).output().await {
+                    Ok(output) => {
+                        let words = [output.stdout, output.stderr].concat();
+                        (
+                            String::from_utf8_lossy(&words).into_owned(),
+                            output.status.code().unwrap_or(-1),
+                        )
+                    }
+                    Err(error) => (error.to_string(), -1),
+                }
+            })
+        })
     }
 
     fn link_directory(&self, id: SandboxId) -> PathBuf {
@@ -128,19 +171,24 @@ impl Simulator {
             return Err(fault);
         }
         spec.limits.check()?;
-        if !self.world.images.contains(&spec.image) {
+        if !held(&self.world.images).contains_key(&spec.image) {
             return Err(ProviderError::ImageMissing {
                 image: spec.image.clone(),
                 reason: "the simulator was not told of it".into(),
             });
         }
-        let machines = held(&self.world.machines);
-        if machines.contains_key(&spec.id) {
+        if held(&self.world.machines).contains_key(&spec.id) {
             return Err(ProviderError::Exists(spec.id));
         }
-        match machines.values().find(|machine| machine.spec.session == spec.session) {
+        self.free_of(spec.session)
+    }
+
+    /// Refuses where the session has a sandbox.
+    fn free_of(&self, session: SessionId) -> Result<(), ProviderError> {
+        let machines = held(&self.world.machines);
+        match machines.values().find(|machine| machine.occupies(session)) {
             Some(holder) => Err(ProviderError::DiskInUse {
-                session: spec.session,
+                session,
                 sandbox: holder.spec.id,
             }),
             None => Ok(()),
@@ -159,17 +207,38 @@ impl Simulator {
     fn describe(&self, machine: &Machine) -> SandboxStatus {
         SandboxStatus {
             id: machine.spec.id,
-            session: machine.spec.session,
+            session: machine.session(),
             image: machine.spec.image.clone(),
             state: machine.state(),
             // The program is a task of this process: to a socket's other end it is whoever made this folder.
             root_uid: fs::metadata(self.world.folder.path()).map_or(0, |folder| folder.uid()),
             created: machine.created,
+            builder: machine.spec.builder,
         }
     }
 }
 
+impl World {
+    fn disk(&self, session: SessionId) -> PathBuf {
+        self.folder.path().join("disks").join(session.to_string())
+    }
+
+    fn knowledge(&self, session: SessionId) -> PathBuf {
+        self.folder.path().join("knowledge").join(session.to_string())
+    }
+}
+
 impl Machine {
+    /// Whose it is.
+    fn session(&self) -> SessionId {
+        self.assigned.unwrap_or(self.spec.session)
+    }
+
+    /// Whether nobody else may have a disk for this session.
+    fn occupies(&self, session: SessionId) -> bool {
+        self.spec.session == session || self.assigned == Some(session)
+    }
+
     fn state(&self) -> SandboxState {
         let ended = self.task.as_ref().is_none_or(tokio::task::JoinHandle::is_finished);
         if ended || self.life.is_none() {
@@ -188,12 +257,17 @@ impl Machine {
 impl SandboxProvider for Simulator {
     async fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
         self.admit(spec)?;
-        let (link, workspace) = (self.link_directory(spec.id), self.workspace(spec.session));
-        for folder in [&link, &workspace] {
+        let (link, disk) = (self.link_directory(spec.id), self.workspace(spec.session));
+        for folder in [&link, &disk] {
             fs::create_dir_all(folder)
                 .map_err(|error| ProviderError::failed(format!("make {}", folder.display()), error))?;
         }
+        self.furnish(&spec.image, spec.session)?;
         self.listen(spec.id)?;
+        // As mounts do: they lead to the files, whatever the disk is called later.
+        let (workspace, knowledge) = (link.join(WORKSPACE), link.join(KNOWLEDGE));
+        lead(&workspace, &disk)?;
+        lead(&knowledge, &self.knowledge(spec.session))?;
         let gate = Arc::new(Gate::default());
         let life = self.world.tasks.child();
         let program = (self.world.program)(Started {
@@ -201,10 +275,12 @@ impl SandboxProvider for Simulator {
             session: spec.session,
             socket: link.join(inside::LINK_SOCKET),
             workspace,
+            knowledge,
         });
         let task = life.spawn_until_stopped(gate.guard(program));
         let machine = Machine {
             spec: spec.clone(),
+            assigned: None,
             created: Timestamp::now(),
             gate,
             life: Some(life.stop().drop_guard()),
@@ -213,6 +289,39 @@ impl SandboxProvider for Simulator {
         let status = self.describe(&machine);
         held(&self.world.machines).insert(spec.id, machine);
         Ok(status)
+    }
+
+    async fn assign(&self, id: SandboxId, session: SessionId) -> Result<SandboxStatus, ProviderError> {
+        let mut machines = held(&self.world.machines);
+        let machine = machines.get(&id).ok_or(ProviderError::NotFound(id))?;
+        if let SandboxState::Dead { reason } = machine.state() {
+            return Err(ProviderError::Dead { id, reason });
+        }
+        match machine.assigned {
+            None if machine.spec.builder => return Err(ProviderError::Assigned(id)),
+            None => {}
+            Some(owner) if owner == session => return Ok(self.describe(machine)),
+            Some(_) => return Err(ProviderError::Assigned(id)),
+        }
+        let (from, to) = (self.workspace(machine.spec.session), self.workspace(session));
+        let taken = machines.values().find(|machine| machine.occupies(session));
+        if let Some(holder) = taken {
+            let sandbox = holder.spec.id;
+            return Err(ProviderError::DiskInUse { session, sandbox });
+        }
+        if to.exists() {
+            return Err(ProviderError::DiskExists(session));
+        }
+        let machine = machines.get_mut(&id).ok_or(ProviderError::NotFound(id))?;
+        machine.assigned = Some(session);
+        fs::rename(&from, &to)
+            .map_err(|error| ProviderError::failed(format!("rename the disk {}", from.display()), error))?;
+        lead(&self.link_directory(id).join(WORKSPACE), &to)?;
+        let knowledge = self.knowledge(session);
+        fs::rename(self.knowledge(machine.spec.session), &knowledge)
+            .map_err(|error| ProviderError::failed(format!("rename the disk {}", from.display()), error))?;
+        lead(&self.link_directory(id).join(KNOWLEDGE), &knowledge)?;
+        Ok(self.describe(machine))
     }
 
     async fn link(&self, id: SandboxId) -> Result<UnixListener, ProviderError> {
@@ -261,27 +370,87 @@ impl SandboxProvider for Simulator {
         })
     }
 
+    async fn words(&self, id: SandboxId) -> Result<String, ProviderError> {
+        let machines = held(&self.world.machines);
+        machines
+            .get(&id)
+            .map(|_| String::new())
+            .ok_or(ProviderError::NotFound(id))
+    }
+
     async fn list(&self) -> Result<Vec<SandboxStatus>, ProviderError> {
         let machines = held(&self.world.machines);
         Ok(machines.values().map(|machine| self.describe(machine)).collect())
     }
 
-    async fn remove_disk(&self, session: SessionId) -> Result<(), ProviderError> {
-        let machines = held(&self.world.machines);
-        if let Some(holder) = machines.values().find(|machine| machine.spec.session == session) {
-            return Err(ProviderError::DiskInUse {
-                session,
-                sandbox: holder.spec.id,
-            });
+    async fn disks(&self) -> Result<Vec<SessionId>, ProviderError> {
+        let folder = self.world.folder.path().join("disks");
+        let attempt = |error| ProviderError::failed(format!("list {}", folder.display()), error);
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(attempt)?,
+        };
+        let mut sessions = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(attempt)?.file_name();
+            sessions.extend(name.to_str().and_then(|name| name.parse::<SessionId>().ok()));
         }
-        let disk = self.workspace(session);
-        match fs::remove_dir_all(&disk) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(ProviderError::failed(format!("remove {}", disk.display()), error))
-            }
-            _ => Ok(()),
-        }
+        sessions.sort_unstable();
+        Ok(sessions)
     }
+
+    async fn remove_disk(&self, session: SessionId) -> Result<(), ProviderError> {
+        self.free_of(session)?;
+        remove(&self.knowledge(session))?;
+        remove(&self.workspace(session))
+    }
+
+    async fn snapshot(&self, session: SessionId, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
+        self.keep(session, snapshot)
+    }
+
+    async fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
+        self.free_of(session)?;
+        self.bring_back(snapshot, session)
+    }
+
+    async fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError> {
+        remove(&self.kept(snapshot))
+    }
+
+    async fn snapshots(&self) -> Result<Snapshots, ProviderError> {
+        self.all_kept()
+    }
+
+    async fn commit(&self, id: SandboxId) -> Result<ImageDigest, ProviderError> {
+        self.keep_image(id)
+    }
+
+    async fn images(&self) -> Result<Vec<ImageStatus>, ProviderError> {
+        Ok(held(&self.world.images).values().cloned().collect())
+    }
+
+    async fn remove_image(&self, image: &ImageDigest) -> Result<(), ProviderError> {
+        self.drop_image(image)
+    }
+}
+
+/// Removes a folder; one that is not there is removed already.
+fn remove(folder: &Path) -> Result<(), ProviderError> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(ProviderError::failed(format!("remove {}", folder.display()), error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes a link lead there, at once.
+fn lead(link: &Path, to: &Path) -> Result<(), ProviderError> {
+    let beside = link.with_extension("new");
+    std::os::unix::fs::symlink(to, &beside)
+        .and_then(|()| fs::rename(&beside, link))
+        .map_err(|error| ProviderError::failed(format!("lead {} to {}", link.display(), to.display()), error))
 }
 
 /// What a panicking test leaves behind is still whole: every change under these locks is a single one.

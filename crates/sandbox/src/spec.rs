@@ -21,6 +21,9 @@ pub struct SandboxSpec {
     /// What it may take.
     #[serde(default)]
     pub limits: Limits,
+    /// It is made to build: what it has below [`crate::inside::KNOWLEDGE`] may become an image. It is never given away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub builder: bool,
 }
 
 /// What a sandbox may take.

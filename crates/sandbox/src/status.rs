@@ -20,6 +20,9 @@ pub struct SandboxStatus {
     pub root_uid: u32,
     /// When it was made.
     pub created: Timestamp,
+    /// It was made to build an image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub builder: bool,
 }
 
 /// How a sandbox is.

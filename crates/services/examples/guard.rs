@@ -1,5 +1,5 @@
 //! Reads statements and files and runs scripts for tests as `belljar worker` does, but for the confinement. As `guard open` it lets everything through as it
-//! is, so that a test sees what the other fences hold alone.
+//! is, so that a test sees what the other fences hold alone. As `guard slow` it never has done with a statement that says so.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,6 +15,7 @@ fn main() -> io::Result<()> {
     let after = words.iter().skip_while(|word| *word != "--database").nth(1);
     let mut guard = Guard {
         is_open: words.get(1).is_some_and(|word| word == "open"),
+        is_slow: words.get(1).is_some_and(|word| word == "slow"),
         database: after.map(PathBuf::from),
     };
     serve(io::stdin().lock(), io::stdout().lock(), &mut guard)
@@ -22,6 +23,7 @@ fn main() -> io::Result<()> {
 
 struct Guard {
     is_open: bool,
+    is_slow: bool,
     database: Option<PathBuf>,
 }
 
@@ -32,6 +34,9 @@ impl Work for Guard {
                 text: text.to_owned(),
                 ..Checked::default()
             });
+        }
+        while self.is_slow && text.contains("never done") {
+            std::thread::park();
         }
         let dialect = match dialect {
             Dialect::Postgres => sql::Dialect::Postgres,

@@ -89,6 +89,8 @@ pub(crate) struct Shared {
     pub(crate) tls: ClientConfig,
     pub(crate) tasks: Tasks,
     pub(crate) worker: Worker,
+    /// Statements that are checked at once, of all services.
+    pub(crate) checks: Arc<Gate>,
     /// Files that are read at once, of all services.
     pub(crate) files: Arc<Gate>,
 }

@@ -81,12 +81,15 @@ impl Services {
             let plans = Arc::new(plans);
             return Ok((Self { plans, tasks }, problems));
         }
+        // Of each, one session has half.
+        let shares = |places: usize| Arc::new(Gate::new(u32::try_from(places).unwrap_or(u32::MAX), None, None));
         let shared = Shared {
             secrets,
             dialer,
             tls: trust.tls()?,
             tasks: tasks.clone(),
-            files: Arc::new(Gate::new(u32::try_from(worker.files()).unwrap_or(u32::MAX), None, None)),
+            checks: shares(worker.checkers()),
+            files: shares(worker.files()),
             worker,
         };
         let unsaid = ServiceSettings::default();

@@ -28,6 +28,7 @@ pub use self::settings::{DatabaseSettings, TransportSecurity};
 
 use self::rows::{Form, Rows};
 use crate::definition::{Engine, Sql, Statement};
+use crate::gate::Gate;
 use crate::plan::{Problems, Shared};
 use crate::settings::ServiceSettings;
 use crate::{Code, Failure};
@@ -60,6 +61,8 @@ pub(crate) enum Received {
 pub(crate) struct Database {
     engine: Engine,
     worker: Worker,
+    /// Of which one session has half.
+    checks: Arc<Gate>,
     driver: Arc<Driver>,
 }
 
@@ -133,6 +136,7 @@ impl Database {
         Some(Self {
             engine: bound.engine,
             worker: shared.worker.clone(),
+            checks: Arc::clone(&shared.checks),
             driver: Arc::new(driver),
         })
     }
@@ -185,7 +189,12 @@ impl Database {
             limit = LISTED;
             self.driver.catalogue(*statement == Statement::Tables)
         } else {
-            self.check(what, &text).await?
+            let reading = async {
+                let _place = self.checks.enter(session, what).await?;
+                self.check(what, &text).await
+            };
+            let read = tokio::time::timeout_at(deadline, reading).await;
+            read.unwrap_or_else(|_| Err(unread_in_time(what)))?
         };
         if !ours {
             self.counted(what, &checked, parameters.len())?;
@@ -273,6 +282,14 @@ async fn check(worker: &Worker, dialect: Dialect, what: &str, text: &str) -> Res
             .remedy("write a shorter statement, with values as parameters"),
         other => unread(what, &other),
     })
+}
+
+fn unread_in_time(what: &str) -> Failure {
+    Failure::new(
+        Code::Timeout,
+        format!("{what}: the statement was not checked in time: others are"),
+    )
+    .remedy("make fewer calls at once")
 }
 
 /// A worker has not done with a statement what it is there for.

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use crate::{Request, SignError};
 
 /// Every byte but the unreserved ones.
-const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+pub(crate) const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 /// The same for a path, whose separators stay.
 const PATH: &AsciiSet = &STRICT.remove(b'/');
 
@@ -18,13 +18,20 @@ pub(crate) fn request(
     headers: &HeaderMap,
     service: &str,
 ) -> Result<(String, String), SignError> {
-    let mut names: Vec<_> = headers
-        .keys()
-        .filter(|name| {
-            let name = name.as_str();
-            name == header::HOST || name == header::CONTENT_TYPE || name.starts_with("x-amz-")
-        })
-        .collect();
+    let usual = |name: &HeaderName| {
+        *name == header::HOST || *name == header::CONTENT_TYPE || name.as_str().starts_with("x-amz-")
+    };
+    with(request, headers, service, usual)
+}
+
+/// The same with exactly the headers that are to be signed.
+pub(crate) fn with(
+    request: &Request<'_>,
+    headers: &HeaderMap,
+    service: &str,
+    signed: impl Fn(&HeaderName) -> bool,
+) -> Result<(String, String), SignError> {
+    let mut names: Vec<_> = headers.keys().filter(|name| signed(name)).collect();
     names.sort_unstable_by_key(|name| name.as_str());
     let signed = names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(";");
 

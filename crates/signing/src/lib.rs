@@ -5,6 +5,7 @@
 
 mod canonical;
 mod chunks;
+mod presign;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use jiff::tz::TimeZone;
@@ -12,6 +13,7 @@ use ring::{digest, hmac};
 use secret::Secret;
 
 pub use chunks::Chunks;
+pub use presign::presign;
 
 /// The algorithm's name, first in every signature.
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";

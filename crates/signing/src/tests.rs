@@ -115,3 +115,44 @@ fn s3_is_shown_the_hash_and_temporary_keys_their_token() {
     assert!(authorization.contains("SignedHeaders=host;x-amz-content-sha256;x-amz-date;x-amz-security-token,"));
     assert!(!format!("{set:?}").contains("temporary"));
 }
+
+/// The example of Amazon's page "Authenticating Requests: Using Query Parameters (AWS Signature Version 4)".
+#[test]
+fn a_presigned_request_has_the_published_signature() {
+    let secret = Secret::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
+    let keys = Keys {
+        access_key: "AKIAIOSFODNN7EXAMPLE",
+        secret_key: &secret,
+        session_token: None,
+    };
+    let headers = HeaderMap::new();
+    let request = Request {
+        method: &Method::GET,
+        host: "examplebucket.s3.amazonaws.com",
+        path: "/test.txt",
+        query: None,
+        headers: &headers,
+        payload: UNSIGNED,
+    };
+    let scope = Scope {
+        region: "us-east-1",
+        service: "s3",
+    };
+    // 2013-05-24, the beginning of the day.
+    let query = presign(
+        &request,
+        &keys,
+        scope,
+        1_369_353_600,
+        std::time::Duration::from_secs(86_400),
+    )
+    .unwrap();
+    assert!(
+        query.contains("X-Amz-Date=20130524T000000Z&X-Amz-Expires=86400&X-Amz-SignedHeaders=host"),
+        "{query}"
+    );
+    assert!(
+        query.ends_with("X-Amz-Signature=aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"),
+        "{query}"
+    );
+}

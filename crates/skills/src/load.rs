@@ -94,7 +94,8 @@ pub(crate) fn is_name(name: &str) -> bool {
 pub fn load(folder: &Path) -> Result<Skill, LoadError> {
     let path = folder.join("SKILL.md");
     let mut bytes = Vec::new();
-    File::open(&path)
+    regular(&path)
+        .and_then(|()| File::open(&path))
         .and_then(|file| file.take(MAX_SKILL_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|source| LoadError::Read {
             path: path.clone(),
@@ -121,6 +122,14 @@ pub fn load(folder: &Path) -> Result<Skill, LoadError> {
         front,
         folder: folder.to_owned(),
     })
+}
+
+/// Refuses a link, which may lead to a file of this machine, and a pipe, which would be waited for.
+fn regular(path: &Path) -> io::Result<()> {
+    if path.symlink_metadata()?.is_file() {
+        return Ok(());
+    }
+    Err(io::Error::other("it is no ordinary file"))
 }
 
 /// Reads every skill beneath a folder, in the order of their names, and says what was left out and why. A folder that does
@@ -200,6 +209,17 @@ mod tests {
         let names: Vec<_> = left_out.iter().map(|f| f.skill.as_str()).collect();
         assert_eq!(names, ["Upper", "blank", "head-less"]);
         assert!(left_out[1].message.contains("no description"), "{left_out:?}");
+    }
+
+    #[test]
+    fn a_link_is_not_followed_to_a_file_of_the_machine() {
+        let folder = folder(&[("good", "---\ndescription: d\n---\nsecret")]);
+        let evil = folder.path().join("evil");
+        fs::create_dir(&evil).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("good/SKILL.md"), evil.join("SKILL.md")).unwrap();
+        let (skills, left_out) = load_folder(folder.path()).unwrap();
+        assert_eq!((skills.len(), left_out.len()), (1, 1));
+        assert!(left_out[0].message.contains("no ordinary file"), "{left_out:?}");
     }
 
     #[test]

@@ -70,7 +70,17 @@ macro_rules! bind_id {
 }
 
 bind_id!(
-    SessionId, RunId, TurnId, MessageId, SandboxId, UserId, TokenId, ApprovalId
+    SessionId,
+    RunId,
+    TurnId,
+    MessageId,
+    SandboxId,
+    SnapshotId,
+    InstallationId,
+    UserId,
+    TokenId,
+    ApprovalId,
+    GenerationId
 );
 
 /// The values for a statement's placeholders, `$1` first.

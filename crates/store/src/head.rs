@@ -178,6 +178,37 @@ impl Head {
         Ok(())
     }
 
+    /// Appends a message of another session, as it stands there.
+    pub(crate) fn copy(&mut self, work: &mut Work, from: SessionId, row: &Row) -> Result<(), StoreError> {
+        let role = match row.str("role")? {
+            "assistant" => Role::Assistant,
+            _ => Role::User,
+        };
+        self.messages += 1;
+        self.events += 1;
+        self.stored += row.integer("bytes")?;
+        self.hash = message_link(
+            self.hash,
+            self.messages,
+            row.id("id")?,
+            role,
+            row.hash("body_digest")?,
+            row.str("dialect")?,
+            row.hash("ready_digest")?,
+        );
+        work.batch.add(
+            "INSERT INTO messages (session_id, position, id, role, dialect, body_digest, ready_digest, hash, ready, body) \
+             SELECT $1, $2, m.id, m.role, m.dialect, m.body_digest, m.ready_digest, $3, m.ready, m.body FROM messages m \
+             WHERE m.session_id = $4 AND m.position = $5",
+            binds![self.session, self.messages, self.hash, from, row.integer("position")?],
+        );
+        work.batch.add(
+            "INSERT INTO events (session_id, number, at, message) VALUES ($1, $2, $3, $4)",
+            binds![self.session, self.events, work.now, self.messages],
+        );
+        Ok(())
+    }
+
     /// Stores an event.
     pub(crate) fn event(&mut self, work: &mut Work, event: Event) -> Result<(), StoreError> {
         let body = stored::write("event", &event)?;

@@ -11,6 +11,7 @@ use crate::connection::Connection;
 use crate::error::database;
 use crate::head::{message_link, not_found};
 use crate::row::Row;
+use crate::skipped::Skipped;
 use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, Store, StoreError, chain, runs};
@@ -86,6 +87,8 @@ pub struct History {
     pub compaction: Option<Compaction>,
     /// The messages after it, in order.
     pub entries: Vec<Entry>,
+    /// The place of the newest message, whether it is told or not.
+    pub last: i64,
 }
 
 /// A summary that stands for the older part of a history. The originals stay.
@@ -134,11 +137,12 @@ impl Store {
     ) -> Result<History, StoreError> {
         let dialect = dialect.clone();
         self.read_with("read a history", move |connection| {
-            let sql = "SELECT s.owner, s.hash AS head, s.messages, s.compacted, c.summary, \
+            let sql = "SELECT s.owner, s.hash AS head, s.messages, s.compacted, s.skipped, c.summary, \
                        (SELECT m.hash FROM messages m WHERE m.session_id = s.id AND m.position = MAX($2, s.compacted)) AS hash \
                        FROM sessions s LEFT JOIN compactions c ON c.session_id = s.id AND c.through = s.compacted WHERE s.id = $1";
             let row = seen(connection, asker, session, sql, after)?;
             let through = row.integer("compacted")?;
+            let skipped = Skipped::of(&row)?;
             let summary = row.bytes_or_none("summary")?;
             let compaction = summary
                 .map(|summary| stored::read("summary", summary).map(|summary| Compaction { through, summary }))
@@ -146,6 +150,9 @@ impl Store {
             let mut chain = Chain::from(session, through.max(after), &row)?;
             let mut entries = Vec::with_capacity(usize::try_from(chain.last - chain.position).unwrap_or(0));
             chain.follow(connection, chain.last, Some(&dialect.name), |position, read| {
+                if skipped.contains(position) {
+                    return Ok(());
+                }
                 let ready = if read.ready {
                     read.said
                 } else {
@@ -161,12 +168,16 @@ impl Store {
                 Ok(())
             })?;
             chain.end()?;
-            Ok(History { compaction, entries })
+            Ok(History {
+                compaction,
+                entries,
+                last: chain.last,
+            })
         })
         .await
     }
 
-    /// The messages after `after`, as they were said; at most `limit`.
+    /// The messages after `after`, as they were said; at most `limit`. Those that the session was rewound from are left out.
     ///
     /// # Errors
     /// The session does not exist, for the one who asks; [`StoreError::Tampered`].
@@ -178,19 +189,30 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<Positioned>, StoreError> {
         self.read_with("read messages", move |connection| {
-            let sql = "SELECT s.owner, s.hash AS head, s.messages, \
+            let sql = "SELECT s.owner, s.hash AS head, s.messages, s.skipped, \
                        (SELECT m.hash FROM messages m WHERE m.session_id = s.id AND m.position = $2) AS hash \
                        FROM sessions s WHERE s.id = $1";
             let row = seen(connection, asker, session, sql, after)?;
+            let skipped = Skipped::of(&row)?;
             let mut chain = Chain::from(session, after, &row)?;
-            let until = after.saturating_add(i64::from(limit.min(Self::LONGEST_PAGE)));
+            let wanted = limit.min(Self::LONGEST_PAGE) as usize;
             let mut messages = Vec::new();
-            chain.follow(connection, until.min(chain.last), None, |position, read| {
-                let message = stored::read("message", &read.said)?;
-                messages.push(Positioned { position, message });
-                Ok(())
-            })?;
-            if until >= chain.last {
+            while messages.len() < wanted && chain.position < chain.last {
+                let until = chain.position.saturating_add((wanted - messages.len()) as i64);
+                let until = until.min(chain.last);
+                chain.follow(connection, until, None, |position, read| {
+                    if !skipped.contains(position) {
+                        let message = stored::read("message", &read.said)?;
+                        messages.push(Positioned { position, message });
+                    }
+                    Ok(())
+                })?;
+                if chain.position < until {
+                    // There is no end to come to: some are missing.
+                    chain.end()?;
+                }
+            }
+            if chain.position >= chain.last {
                 chain.end()?;
             }
             Ok(messages)
@@ -390,7 +412,9 @@ fn store_summary(work: &mut Work, asker: Asker, wanted: NewCompaction) -> Result
     }
     let summary = stored::write("summary", &wanted.summary)?;
     work.batch.add(
-        "INSERT INTO compactions (session_id, through, summary, at) VALUES ($1, $2, $3, $4)",
+        // After going back there may be one of these messages already, which counts no longer.
+        "INSERT INTO compactions (session_id, through, summary, at) VALUES ($1, $2, $3, $4) \
+         ON CONFLICT (session_id, through) DO UPDATE SET summary = excluded.summary, at = excluded.at",
         binds![head.session, wanted.through, summary, work.now],
     );
     work.batch.add(

@@ -14,9 +14,13 @@
 //! users, tokens, session_tokens              who may come in
 //! sessions, prompts, runs, turns, closing    what the agent does
 //! approvals                                  what people were asked, and said
-//! history, events, compaction                what was said and what watchers see
+//! files                                      what workspaces hold, and the object store
+//! generations                                what images were made, and which disks lie on them
+//! history, events, compaction, skipped       what was said and what watchers see
+//! snapshots                                  what is kept of files, and goes back with what was said
 //! caps, money, ledger, audit                 what it cost, and who did what
 //! backup, restore                            copies
+//! installation                               which one this is
 //! ```
 
 mod approvals;
@@ -30,8 +34,11 @@ mod closing;
 mod connection;
 mod error;
 mod events;
+mod files;
+mod generations;
 mod head;
 mod history;
+mod installation;
 mod ledger;
 mod migrations;
 mod money;
@@ -44,6 +51,8 @@ mod row;
 mod runs;
 mod session_tokens;
 mod sessions;
+mod skipped;
+mod snapshots;
 mod stored;
 mod tokens;
 mod turns;
@@ -58,6 +67,8 @@ pub use audit::{
 pub use caps::{Cap, Caps, OverCap, Spend, TriggerCap};
 pub use error::StoreError;
 pub use events::{OpenMessage, Tail};
+pub use files::{ContentState, FilePiece, FileStamp, KeptFile, RecordedFiles, Room, Workspace, WorkspaceFile};
+pub use generations::{Generation, GenerationState, Ingredients, Proposal, TakenGeneration};
 pub use history::{Compaction, Dialect, Entry, Hash, History, NewCompaction, ParseHashError, Positioned, Render};
 pub use ledger::{By, LedgerEntry, Tokens, UsageFilter, UsageSum};
 pub use money::{Charge, Reserved};
@@ -67,6 +78,7 @@ pub use restore::{Restored, restore};
 pub use runs::{End, Ended, Lease, Run, TakenRun};
 pub use session_tokens::SessionToken;
 pub use sessions::{Cursor, Page, Session, SessionFilter};
+pub use snapshots::{Fork, NewSnapshot, Snapshot, SnapshotKind};
 pub use tokens::{Identity, NewToken, Token};
 pub use turns::{BeginTurn, Begun, FinishTurn, Finished, LastTurn, TurnOutcome};
 pub use users::User;

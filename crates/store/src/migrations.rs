@@ -19,6 +19,10 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_triggers.sql"),
     include_str!("../migrations/0006_stored.sql"),
     include_str!("../migrations/0007_token_triggers.sql"),
+    include_str!("../migrations/0008_snapshots.sql"),
+    include_str!("../migrations/0009_files.sql"),
+    include_str!("../migrations/0010_generations.sql"),
+    include_str!("../migrations/0011_installation.sql"),
 ];
 
 /// Says in the file's header that it is ours (`BELJ`).

@@ -14,11 +14,11 @@ const MOST: i64 = 64;
 
 /// Keeps a scope, unless the last one of its session is the same.
 pub(crate) fn narrow(work: &mut Work, head: &Head, scope: &Value) -> Result<(), StoreError> {
-    let scope = String::from_utf8(stored::write("scope", scope)?).map_err(|source| stored::corrupt("scope", source))?;
+    let text = text(scope)?;
     let sql = "SELECT (SELECT COUNT(*) FROM narrowings WHERE session_id = $1) AS narrowings, \
                (SELECT scope FROM narrowings WHERE session_id = $1 ORDER BY number DESC LIMIT 1) AS last";
     if let Some(row) = work.one(sql, binds![head.session])? {
-        if row.text_or_none("last")?.as_ref() == Some(&scope) {
+        if row.text_or_none("last")?.as_ref() == Some(&text) {
             return Ok(());
         }
         if row.integer("narrowings")? >= MOST {
@@ -28,11 +28,26 @@ pub(crate) fn narrow(work: &mut Work, head: &Head, scope: &Value) -> Result<(), 
             });
         }
     }
+    insert(work, head.session, text);
+    Ok(())
+}
+
+/// Adds a scope to a session that is made now.
+pub(crate) fn add(work: &mut Work, session: SessionId, scope: &Value) -> Result<(), StoreError> {
+    insert(work, session, text(scope)?);
+    Ok(())
+}
+
+/// Adds a scope as it is stored.
+pub(crate) fn insert(work: &mut Work, session: SessionId, scope: String) {
     work.batch.add(
         "INSERT INTO narrowings (session_id, scope) VALUES ($1, $2)",
-        binds![head.session, scope],
+        binds![session, scope],
     );
-    Ok(())
+}
+
+fn text(scope: &Value) -> Result<String, StoreError> {
+    String::from_utf8(stored::write("scope", scope)?).map_err(|source| stored::corrupt("scope", source))
 }
 
 impl Store {

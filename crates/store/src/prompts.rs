@@ -154,7 +154,9 @@ fn accept(work: &mut Work, asker: Asker, prompt: Prompt) -> Result<Accepted, Sto
     head.check_room(work)?;
     if !created {
         let sql = if head.messages == 0 && head.waiting == 0 {
-            "UPDATE sessions SET active = $2, archived = NULL, title = $3, door = $4 WHERE id = $1"
+            // A fork keeps its parent's door, and with it what that door may not do.
+            "UPDATE sessions SET active = $2, archived = NULL, title = $3, \
+             door = CASE WHEN parent IS NULL THEN $4 ELSE door END WHERE id = $1"
         } else {
             "UPDATE sessions SET active = $2, archived = NULL WHERE id = $1"
         };

@@ -133,14 +133,14 @@ impl Row {
 
     pub(crate) fn id<T>(&self, name: &str) -> Result<T, StoreError>
     where
-        T: FromStr<Err = domain::ParseIdError>,
+        T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
     {
         self.str(name)?.parse().map_err(|source| corrupt("id", source))
     }
 
     pub(crate) fn id_or_none<T>(&self, name: &str) -> Result<Option<T>, StoreError>
     where
-        T: FromStr<Err = domain::ParseIdError>,
+        T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
     {
         self.str_or_none(name)?
             .map(|text| text.parse().map_err(|source| corrupt("id", source)))

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use domain::{
-    Door, Epoch, Event, EventNumber, ExternalKey, NumberedEvent, RunId, RunState, SandboxId, SessionId, Timestamp,
-    UserId,
+    Door, Epoch, Event, EventNumber, ExternalKey, NumberedEvent, RunId, RunState, SandboxId, SessionId, SnapshotId,
+    Timestamp, UserId,
 };
 use serde_json::Value;
 
@@ -14,6 +14,8 @@ use crate::head::{Head, not_found};
 use crate::row::Row;
 use crate::stored;
 use crate::{Asker, AuditEntry, Store, StoreError, Target, audit, narrowings, prompts, session_tokens};
+
+mod among;
 
 /// A session.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +46,10 @@ pub struct Session {
     pub run: Option<(RunId, RunState)>,
     /// Its sandbox and that one's state, as last told.
     pub sandbox: Option<(SandboxId, String)>,
+    /// The session that it is a fork of.
+    pub parent: Option<SessionId>,
+    /// The snapshot that its disk is still to be made from.
+    pub owed: Option<SnapshotId>,
 }
 
 /// Where a page of sessions ended.
@@ -106,7 +112,8 @@ pub struct Page {
 /// A session's columns, `s` being the sessions.
 pub(crate) const SESSION: &str = "s.id AS session_id, s.owner AS owner, s.name AS name, s.door, s.title, \
      s.created AS s_created, s.active, s.archived, s.epoch AS session_epoch, s.messages, s.events, \
-     s.run_id AS last_run, (SELECT x.state FROM runs x WHERE x.id = s.run_id) AS last_state, s.sandbox, s.sandbox_state";
+     s.run_id AS last_run, (SELECT x.state FROM runs x WHERE x.id = s.run_id) AS last_state, s.sandbox, s.sandbox_state, \
+     s.parent, s.owed";
 
 impl Session {
     /// From a row with [`SESSION`].
@@ -137,13 +144,15 @@ impl Session {
             events: row.integer("events")?,
             run,
             sandbox: row.id_or_none("sandbox")?.zip(row.text_or_none("sandbox_state")?),
+            parent: row.id_or_none("parent")?,
+            owed: row.id_or_none("owed")?,
         })
     }
 }
 
 const DOORS: [Door; 5] = [Door::Api, Door::Cli, Door::Slack, Door::Webhook, Door::Schedule];
 
-fn door(word: &str) -> Result<Door, StoreError> {
+pub(crate) fn door(word: &str) -> Result<Door, StoreError> {
     let known = DOORS.into_iter().find(|door| door.as_str() == word);
     known.ok_or_else(|| stored::corrupt("session", format!("there is no door {word:?}")))
 }
@@ -270,7 +279,7 @@ impl Store {
         .await
     }
 
-    /// Tells what became of the session's sandbox (`starting`, `running`, `lost`, `removed`), with its event.
+    /// Tells what became of the session's sandbox (`starting`, `running`, `lost`, `frozen`, `hibernated`), with its event.
     ///
     /// # Errors
     /// There is no such session, or the one who asks is not Belljar itself.
@@ -294,6 +303,23 @@ impl Store {
             head.finish(work)
         })
         .await
+    }
+
+    /// The sessions that were last said to have a sandbox (`starting`, `running`, `frozen`), each with it.
+    ///
+    /// # Errors
+    /// The one who asks is not Belljar itself; the store cannot be read.
+    pub async fn housed_sessions(&self, asker: Asker) -> Result<Vec<(SessionId, SandboxId)>, StoreError> {
+        const ATTEMPT: &str = "look for sessions with sandboxes";
+        asker.must_be_system(ATTEMPT)?;
+        let rows = self
+            .read(
+                ATTEMPT,
+                "SELECT id, sandbox FROM sessions WHERE sandbox_state IN ('starting', 'running', 'frozen')",
+                binds![],
+            )
+            .await?;
+        rows.iter().map(|row| Ok((row.id("id")?, row.id("sandbox")?))).collect()
     }
 
     /// Whose session this is; nobody's for a stranger.

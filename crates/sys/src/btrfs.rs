@@ -3,12 +3,49 @@
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// `struct btrfs_ioctl_vol_args`: also the shape of the others that name a subvolume.
 #[repr(C)]
 struct Named {
     descriptor: i64,
     name: [u8; 4088],
+}
+
+/// `struct btrfs_ioctl_vol_args_v2`.
+#[repr(C)]
+struct Copied {
+    descriptor: i64,
+    transaction: u64,
+    flags: u64,
+    unused: [u64; 4],
+    name: [u8; 4040],
+}
+
+/// `struct btrfs_ioctl_get_subvol_info_args`.
+#[repr(C)]
+struct About {
+    number: u64,
+    name: [u8; 256],
+    parent: u64,
+    folder: u64,
+    generation: u64,
+    flags: u64,
+    ids: [[u8; 16]; 3],
+    transactions: [u64; 4],
+    changed: Moment,
+    made: Moment,
+    sent: Moment,
+    received: Moment,
+    unused: [u64; 8],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Moment {
+    seconds: u64,
+    nanos: u32,
+    unused: u32,
 }
 
 #[repr(C)]
@@ -51,6 +88,8 @@ struct FileSystem {
 /// Structures made of numbers and arrays of numbers alone: zero is a value, and so is whatever the kernel writes.
 trait Plain {}
 impl Plain for Named {}
+impl Plain for Copied {}
+impl Plain for About {}
 impl Plain for QuotaControl {}
 impl Plain for GroupChange {}
 impl Plain for GroupLimit {}
@@ -61,6 +100,7 @@ const WRITE: u64 = 1;
 const READ: u64 = 2;
 const QUOTA_ENABLE: u64 = 1;
 const LIMIT_REFERENCED: u64 = 1;
+const READ_ONLY: u64 = 1 << 1;
 /// The object id of a subvolume's root folder.
 const FIRST_FREE: u64 = 256;
 
@@ -70,6 +110,29 @@ const FIRST_FREE: u64 = 256;
 /// `EEXIST` where the name is taken; `ENOTTY` where this is no btrfs.
 pub fn create_subvolume(folder: impl AsFd, name: &str) -> io::Result<()> {
     call(folder, WRITE, 14, &mut named(name)?)
+}
+
+/// Makes a subvolume in a folder that holds what another holds at this moment, all of it or nothing; the two share it until one
+/// is written to.
+///
+/// # Errors
+/// `EEXIST` where the name is taken; `ENOTTY` where this is no btrfs.
+pub fn copy_subvolume(from: impl AsFd, folder: impl AsFd, name: &str, read_only: bool) -> io::Result<()> {
+    let mut copied: Copied = zero();
+    copied.descriptor = from.as_fd().as_raw_fd().into();
+    copied.flags = if read_only { READ_ONLY } else { 0 };
+    write_name(&mut copied.name, name)?;
+    call(folder, WRITE, 23, &mut copied)
+}
+
+/// When the subvolume was made that an open file or folder belongs to.
+///
+/// # Errors
+/// `ENOTTY` where this is no btrfs.
+pub fn subvolume_made(folder: impl AsFd) -> io::Result<SystemTime> {
+    let mut about: About = zero();
+    call(folder, READ, 60, &mut about)?;
+    Ok(UNIX_EPOCH + Duration::new(about.made.seconds, about.made.nanos))
 }
 
 /// Removes a subvolume of a folder, with all that is in it.
@@ -150,12 +213,17 @@ fn zero<T: Plain>() -> T {
 
 fn named(name: &str) -> io::Result<Named> {
     let mut arguments: Named = zero();
+    write_name(&mut arguments.name, name)?;
+    Ok(arguments)
+}
+
+fn write_name(place: &mut [u8], name: &str) -> io::Result<()> {
     let fits = !name.is_empty() && name.len() <= 255 && !name.contains(['/', '\0']);
     if !fits {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    arguments.name[..name.len()].copy_from_slice(name.as_bytes());
-    Ok(arguments)
+    place[..name.len()].copy_from_slice(name.as_bytes());
+    Ok(())
 }
 
 fn call<T: Plain>(file: impl AsFd, direction: u64, number: u64, argument: &mut T) -> io::Result<()> {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+const BLKFLSBUF: libc::c_ulong = 0x1261;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 /// Another process may take the device that was free a moment ago.
 const ATTEMPTS: usize = 64;
@@ -85,6 +86,19 @@ fn configure(device: &File, file: &File) -> io::Result<()> {
     configuration.info.flags = LO_FLAGS_AUTOCLEAR;
     // SAFETY: the kernel reads one `loop_config`, which is whole and lives through the call; both descriptors are open.
     let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CONFIGURE as _, &raw const configuration) };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Writes what the file system on a device still has in memory to what the device shows.
+///
+/// # Errors
+/// `EACCES` for who is not root.
+pub fn flush(device: &File) -> io::Result<()> {
+    // SAFETY: this request takes no argument and touches no memory; the descriptor is open.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF as _, 0) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }

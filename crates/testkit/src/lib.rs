@@ -3,14 +3,18 @@
 //! Everything here panics with the reason when it cannot do its work: in a test that is the failure.
 
 pub mod clients;
+mod collector;
 mod command;
+mod docker;
 mod miniature;
 pub mod model_server;
 mod name_server;
 pub mod upstream;
 mod wait;
 
+pub use collector::{CollectedSpan, Collector, Takes};
 pub use command::{run, run_within};
+pub use docker::DockerEngine;
 pub use miniature::{Miniature, miniature};
 pub use name_server::NameServer;
 pub use wait::{eventually, eventually_async, free_port, within};

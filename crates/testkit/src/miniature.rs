@@ -1,7 +1,7 @@
 //! A small root file system for sandboxes in tests, put together from this machine's own programs.
 //!
-//! It is an image folder as every provider expects it: `<64 digits>/rootfs` and `<64 digits>/config.json` (an OCI image
-//! configuration). It is made once and kept beside the compiler's output, under a name that follows from what is in it.
+//! It is an image of one layer, as crate `images` keeps them but for its OCI layout. It is made once and kept beside the
+//! compiler's output, under a name that follows from what is in it.
 
 mod build;
 mod plan;
@@ -14,8 +14,11 @@ use std::sync::OnceLock;
 pub struct Miniature {
     /// 64 hexadecimal digits that name exactly this content.
     pub digest: String,
-    /// The image folder: holds `rootfs` and `config.json`, and is named after the digest. Nobody writes into it.
+    /// The image folder: holds `rootfs`, `config.json`, `image.json`, and the folder of its layer; it is named after the digest.
+    /// Nobody writes into it.
     pub folder: PathBuf,
+    /// 64 hexadecimal digits that name its layer.
+    pub layer: String,
     /// Whether it has a Node of version 22 or later, at `/usr/local/bin/node`.
     ///
     /// It has none when the machine's own is older and the package registry gave none.
@@ -29,14 +32,20 @@ impl Miniature {
         self.folder.join("rootfs")
     }
 
-    /// Puts it into a folder of images, as a link named after the digest.
+    /// Puts it into a folder of images, as links named after the digest, and after the layer.
     pub fn install(&self, images: &Path) {
-        std::fs::create_dir_all(images).unwrap_or_else(|error| panic!("make {}: {error}", images.display()));
-        let link = images.join(&self.digest);
-        match std::os::unix::fs::symlink(&self.folder, &link) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => panic!("link {} to {}: {error}", link.display(), self.folder.display()),
+        let layers = images.join("layers");
+        std::fs::create_dir_all(&layers).unwrap_or_else(|error| panic!("make {}: {error}", layers.display()));
+        let links = [
+            (layers.join(&self.layer), self.folder.join(build::LAYER)),
+            (images.join(&self.digest), self.folder.clone()),
+        ];
+        for (link, to) in links {
+            match std::os::unix::fs::symlink(&to, &link) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("link {} to {}: {error}", link.display(), to.display()),
+            }
         }
     }
 }

@@ -185,11 +185,12 @@ fn order(tools: &Tools, mark: &str, code: &str, call: &ToolCallId) -> String {
         .settings
         .services
         .as_ref()
-        .filter(|_| !grants.services.is_empty())
+        .filter(|_| !grants.services.is_empty() || grants.background_seconds > 0)
         .map(|socket| {
             let methods = grants.services.iter();
             let methods: BTreeMap<_, _> = methods.map(|service| (&service.name, &service.methods)).collect();
-            json!({ "socket": socket, "call": call, "methods": methods })
+            let background = grants.background_seconds > 0;
+            json!({ "socket": socket, "call": call, "methods": methods, "background": background })
         });
     let mut order = json!({ "mark": mark, "code": code, "folders": folders, "services": services }).to_string();
     order.push('\n');

@@ -118,6 +118,12 @@ impl Files {
         self.roots.iter().map(|root| root.path.as_path())
     }
 
+    /// The workspace's own folder.
+    pub(crate) fn workspace(&self) -> std::io::Result<OwnedFd> {
+        let root = self.roots.first().ok_or(std::io::ErrorKind::NotFound)?;
+        root.folder.try_clone()
+    }
+
     /// What the kernel's refusal means, in words.
     fn explain(&self, attempt: &'static str, path: &str, place: &Place<'_>, errno: Errno) -> FileError {
         let path = path.to_owned();
@@ -166,7 +172,7 @@ impl Root {
 }
 
 /// Opens beneath a folder, over no link of any kind.
-fn open_beneath(folder: impl AsFd, relative: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_beneath(folder: impl AsFd, relative: &Path, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let relative = if relative.as_os_str().is_empty() {
         Path::new(".")

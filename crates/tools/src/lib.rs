@@ -5,9 +5,11 @@
 //!
 //! Three rules hold for every tool. *Files* are reached through [`Files`] only, by one system call that leaves no room
 //! between check and use. *Programs* are started by one function, each beneath a supervisor ([`supervise`]) that adopts
-//! every descendant and kills them all when the call ends, whoever ended it. *Answers* are for a model: bounded, without
+//! every descendant and kills them all when the call ends, whoever ended it, or the time of a program in the background is up. *Answers* are for a model: bounded, without
 //! terminal codes, and a failure says what was tried and what to do next.
 
+mod archive;
+mod background;
 mod bounded;
 mod edit;
 mod exec;
@@ -21,6 +23,8 @@ mod supervise;
 mod toolbox;
 mod write;
 
+pub use archive::{ArchiveError, Leftover, Packing, Unpacking};
+pub use background::Background;
 pub use files::{Created, FileError, Files};
 pub use settings::Settings;
 pub use supervise::supervise;

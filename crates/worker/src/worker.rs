@@ -127,6 +127,12 @@ impl Worker {
         within(deadline, SCRIPT, process.run(job, fetch)).await
     }
 
+    /// How many statements are checked at once.
+    #[must_use]
+    pub fn checkers(&self) -> usize {
+        self.0.config.checkers
+    }
+
     /// How many files are read at once.
     #[must_use]
     pub fn files(&self) -> usize {

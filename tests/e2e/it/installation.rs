@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
+use serde_json::Value;
 use testkit::{eventually, free_port, miniature};
 
 use crate::leftovers::{self, Held};
@@ -26,6 +28,9 @@ pub(crate) struct Installation {
     /// Variables of the control plane beside the test's own.
     environment: Vec<(String, OsString)>,
 }
+
+/// No sandboxes are made ahead.
+const NO_WARM: &str = "warm.most = 0";
 
 impl Installation {
     /// Starts one whose model plays this script.
@@ -56,10 +61,12 @@ impl Installation {
         miniature().install(&data.join("images"));
         fs::write(installation.path("script.yaml"), script).expect("write the script");
         let (sections, keys) = more.split_once("---\n").unwrap_or((more, ""));
+        // Sandboxes that are made ahead are of interest to those who ask for them.
+        let warm = if keys.contains("warm.") { "" } else { NO_WARM };
         let config = format!(
             "[server]\nlisten = \"127.0.0.1:{port}\"\ndata = {data:?}\nuser = \"root\"\nmodel = \"scripted\"\n\n\
              [models.scripted]\nprovider = \"scripted\"\nscript = {script:?}\nprice = {{ input = 3.00, output = 15.00 }}\n\n\
-             [sandbox]\nprogram = {program:?}\nrun = {run:?}\nimage = \"{image}\"\nmemory = \"256MiB\"\ndisk = \"64MiB\"\nprocesses = 128\n{keys}\n{sections}",
+             [sandbox]\nprogram = {program:?}\nrun = {run:?}\nimage = \"{image}\"\nmemory = \"256MiB\"\ndisk = \"64MiB\"\nprocesses = 128\n{warm}\n{keys}\n{sections}",
             port = installation.port,
             script = installation.path("script.yaml"),
             program = runtime(),
@@ -84,6 +91,14 @@ impl Installation {
         let path = self.path("belljar.toml");
         let config = fs::read_to_string(&path).expect("read the configuration");
         fs::write(&path, format!("{config}\n{sections}")).expect("write the configuration");
+    }
+
+    /// Makes no more sandboxes ahead, and removes those that are there.
+    pub(crate) fn cool_down(&self, settings: &str) {
+        let path = self.path("belljar.toml");
+        let config = fs::read_to_string(&path).expect("read the configuration");
+        fs::write(&path, config.replace(settings, NO_WARM)).expect("write the configuration");
+        self.replace_serve();
     }
 
     /// Makes sandboxes of another image, with room for what it can do.
@@ -140,7 +155,8 @@ impl Installation {
         };
         let mut words: Vec<OsString> = before.to_vec();
         words.extend([belljar().into(), role.into(), "--config".into()]);
-        words.push(self.path("belljar.toml").into());
+        let own = self.path(&format!("{role}.toml"));
+        words.push(if own.exists() { own } else { self.path("belljar.toml") }.into());
         let mut child = Command::new(&words[0])
             .args(&words[1..])
             .envs(environment.iter().map(|(name, value)| (name, value)))
@@ -185,6 +201,22 @@ impl Installation {
         Self::end(&self.serve);
         Self::end(&self.host);
         self.first_processes().into_iter().for_each(processes::kill);
+        self.start_host();
+        self.start_serve();
+    }
+
+    /// Gives the machine up on which sandboxes and disks are, and goes on with another, which has nothing but images.
+    pub(crate) fn move_to_another_machine(&self) {
+        self.remove_sandboxes();
+        Self::end(&self.serve);
+        Self::end(&self.host);
+        let machine = tempfile::Builder::new().prefix("machine-").tempdir_in(self.folder());
+        let data = machine.expect("make a folder").keep();
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).expect("open a folder");
+        miniature().install(&data.join("images"));
+        let config = fs::read_to_string(self.path("belljar.toml")).expect("read the configuration");
+        let config = config.replace(&format!("data = {:?}", self.data()), &format!("data = {data:?}"));
+        fs::write(self.path("host.toml"), config).expect("write the configuration");
         self.start_host();
         self.start_serve();
     }
@@ -272,6 +304,13 @@ impl Installation {
             self.log("host"),
         );
         String::from_utf8(output.stdout).expect("belljar prints UTF-8")
+    }
+
+    /// All sessions.
+    pub(crate) fn sessions(&self) -> Vec<Value> {
+        let page = self.done(&["sessions", "--limit", "1000", "--json"]);
+        let page: Value = serde_json::from_str(&page).expect("a page of sessions");
+        page["sessions"].as_array().expect("sessions").clone()
     }
 
     /// Everything that a session's watchers saw until now.

@@ -2,8 +2,11 @@
 //! person would have it.
 
 mod canaries;
+mod carried;
 mod clients;
 mod crash;
+mod docker;
+mod generations;
 mod harnesses;
 mod hostile;
 mod installation;
@@ -15,4 +18,7 @@ mod processes;
 mod program;
 mod services;
 mod transcript;
+mod transitions;
+mod wanders;
+mod warm;
 mod world;

@@ -105,8 +105,7 @@ async fn hands_that_are_stopped_do_not_hold_up_a_stop() {
 async fn a_user_who_kills_everything_kills_only_his_own() {
     let jail = Jail::claimed().await;
     let hands = jail.hands();
-    // Nobody is left who could say how it went.
-    jail.shell("(setsid sh -c 'sleep 0.2; kill -9 -1' &) ; true").await;
+    jail.shell_to_its_death("kill -9 -1").await;
     testkit::eventually("new hands", || {
         jail.process("belljar-runtime hands").filter(|pid| *pid != hands)
     });

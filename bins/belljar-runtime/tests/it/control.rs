@@ -17,6 +17,7 @@ fn start(steps: u32) -> Start {
         tools: ["read", "write", "exec"].map(Into::into).into(),
         limits: domain::RunLimits { steps, ..limits() },
         grants: Grants::default(),
+        traced: false,
     }
 }
 

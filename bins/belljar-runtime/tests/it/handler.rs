@@ -9,16 +9,17 @@ use bytes::Bytes;
 use domain::{MessageId, SandboxId, ToolCall};
 use futures::stream::{self, BoxStream, StreamExt};
 use lifecycle::Tasks;
-use link::server::{Carrier, Connection, LinkHandler, ServiceAnswer};
+use link::server::{Carrier, Connection, FileSource, LinkHandler, ServiceAnswer};
 use protocol::{
-    Denial, ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, ToControl, TurnReply,
-    TurnRequest,
+    Denial, ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, SyncAnswer, SyncCall,
+    ToControl, TurnReply, TurnRequest,
 };
 use secret::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Barrier, mpsc};
 
 use crate::clients::outside::Outside;
+use crate::sync::Keeps;
 
 /// The token of every session here; it must be found nowhere.
 pub(crate) const TOKEN: &str = "blj_0123456789abcdef_needle";
@@ -36,6 +37,8 @@ pub(crate) struct Handler {
     pub(crate) together: Arc<Barrier>,
     /// Decides on names and connections, where there is one.
     pub(crate) outside: OnceLock<Outside>,
+    /// Keeps files, where there is one.
+    pub(crate) keeps: OnceLock<Keeps>,
     pub(crate) events: mpsc::Sender<ToControl>,
     pub(crate) tasks: Tasks,
 }
@@ -66,6 +69,7 @@ impl Handler {
             slow: Mutex::default(),
             together: Arc::new(Barrier::new(TOGETHER)),
             outside: OnceLock::new(),
+            keeps: OnceLock::new(),
             events,
             tasks: Tasks::new(),
         }
@@ -75,6 +79,12 @@ impl Handler {
         assert_eq!(token.expose(), TOKEN);
         self.seen.lock().unwrap().push(what);
         Ok(())
+    }
+
+    /// What keeps files: the runtime asks it by itself, and nobody waits for it.
+    fn keeper(&self, token: &Secret) -> Result<&Keeps, Refusal> {
+        assert_eq!(token.expose(), TOKEN);
+        self.keeps.get().ok_or_else(denied)
     }
 }
 
@@ -109,6 +119,27 @@ impl LinkHandler for Handler {
             "web.test" => Ok(Box::new(Web)),
             _ => Err(denied()),
         }
+    }
+
+    async fn sync(&self, _: SandboxId, token: &Secret, call: SyncCall) -> Result<SyncAnswer, Refusal> {
+        self.keeper(token)?.answer(call)
+    }
+
+    async fn keep_object(
+        &self,
+        _: SandboxId,
+        token: &Secret,
+        url: &str,
+        bytes: Option<u64>,
+        body: FileSource,
+    ) -> Result<(), Refusal> {
+        self.see(token, "keep".to_owned())?;
+        self.keeper(token)?.keep(url, bytes, body).await
+    }
+
+    async fn fetch_object(&self, _: SandboxId, token: &Secret, url: &str) -> Result<ServiceAnswer, Refusal> {
+        self.see(token, "fetch".to_owned())?;
+        self.keeper(token)?.fetch(url).await
     }
 
     async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {

@@ -16,38 +16,12 @@ use tokio::sync::mpsc;
 
 use crate::handler::{Handler, TOKEN};
 
-/// What `sandbox::capture` promises of the network, then the jail itself.
+/// A jail whose network is left to the runtime.
 const SCRIPT: &str = r#"
 set -e
-ip link set lo up
-ip address add 198.18.0.1/32 dev lo
-ip -6 address add fdbe:11a6:a12::1/128 dev lo nodad
-ip route add local 0.0.0.0/0 dev lo
-ip -6 route add local ::/0 dev lo
 echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start
-nft -f - <<RULES
-table inet belljar {
-    chain capture {
-        type nat hook output priority -100; policy accept;
-        ip daddr 127.0.0.0/8 return
-        ip6 daddr ::1 return
-        meta l4proto tcp redirect to :1
-        meta nfproto ipv4 udp dport 53 dnat ip to 198.18.0.1:53
-        meta nfproto ipv6 udp dport 53 dnat ip6 to [fdbe:11a6:a12::1]:53
-    }
-    chain guard {
-        type filter hook output priority 0; policy drop;
-        ct state established,related accept
-        ip daddr 127.0.0.0/8 accept
-        ip6 daddr ::1 accept
-        ip daddr 198.18.0.1 udp dport 53 accept
-        ip6 daddr fdbe:11a6:a12::1 udp dport 53 accept
-        meta l4proto udp reject with icmpx port-unreachable
-    }
-}
-RULES
 exec bwrap --die-with-parent --unshare-pid --unshare-ipc --as-pid-1 --info-fd 3 \
-    --cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_KILL \
+    --cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_KILL $MORE_RIGHTS \
     $ROOT --proc /proc --dev /dev --tmpfs /run \
     --ro-bind "$JAIL/link" /run/belljar --ro-bind "$RUNTIME" /run/belljar-runtime \
     --bind "$JAIL/workspace" /workspace --bind "$JAIL/resolv.conf" /etc/resolv.conf \
@@ -96,6 +70,7 @@ impl Jail {
             .env("ROOT", root.replace("$JAIL", &path.display().to_string()))
             .env("JAIL", path)
             .env("RUNTIME", env!("CARGO_BIN_EXE_belljar-runtime"))
+            .env("MORE_RIGHTS", "--cap-add CAP_NET_ADMIN --cap-add CAP_SETPCAP")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -153,6 +128,16 @@ impl Jail {
         let mut command = self.enter();
         command.args(["--setuid=1000", "--setgid=1000", "--", "/bin/sh", "-c", script]);
         run(command).await
+    }
+
+    /// The same for a command that may be killed itself, so that nobody can say how it went.
+    pub(crate) async fn shell_to_its_death(&self, script: &str) {
+        let mut command = self.enter();
+        command.args(["--setuid=1000", "--setgid=1000", "--", "/bin/sh", "-c", script]);
+        tokio::task::spawn_blocking(move || command.status())
+            .await
+            .unwrap()
+            .unwrap();
     }
 
     pub(crate) async fn python(&self, script: &str) -> String {

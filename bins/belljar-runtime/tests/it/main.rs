@@ -2,6 +2,7 @@
 //! own, the capabilities that a sandbox gives it, and the network rules that a sandbox has. And once in a sandbox itself.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod background;
 mod calls;
 mod clients;
 mod control;
@@ -14,5 +15,6 @@ mod network;
 mod proxy;
 mod sandboxed;
 mod services;
+mod sync;
 mod trust;
 mod walls;

@@ -6,13 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use containers::{Config, ContainerProvider};
 use domain::{SandboxId, SessionId};
+use images::Images;
 use link::server::{LinkHandler, Linked, Outfit};
 use protocol::ToControl;
 use sandbox::{Limits, SandboxProvider, SandboxSpec};
-use sandbox_oci::{Config, OciProvider};
 use secret::Secret;
 use serde_json::json;
+use testkit::DockerEngine;
 use tokio::sync::mpsc;
 
 use crate::handler::{Handler, TOKEN};
@@ -20,17 +22,71 @@ use crate::jail::{exec, limits, tool_call, words};
 
 static WORLDS: AtomicU32 = AtomicU32::new(0);
 
+/// By what its container is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    Runc,
+    Docker,
+}
+
+impl By {
+    fn open(self, config: Config) -> ContainerProvider {
+        let images = Arc::new(Images::open(config.data.join("images")));
+        let opened = match self {
+            Self::Runc => sandbox_oci::open("runc", config, images),
+            Self::Docker => sandbox_docker::open(&DockerEngine::of_this_process().unwrap().socket(), config, images),
+        };
+        opened.unwrap()
+    }
+}
+
+/// Runs each of these in a container by each maker that this machine has.
+macro_rules! on_each {
+    ($($name:ident),* $(,)?) => {
+        mod by_runc {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    super::$name(super::By::Runc).await;
+                }
+            )*
+        }
+        mod by_docker {
+            $(
+                #[tokio::test]
+                async fn $name() {
+                    if testkit::DockerEngine::of_this_process().is_some() {
+                        super::$name(super::By::Docker).await;
+                    }
+                }
+            )*
+        }
+    };
+}
+
+on_each!(
+    every_tool_works_and_nothing_of_a_stopped_call_is_left,
+    who_kills_his_supervisor_dies_too_and_so_does_what_he_left_behind,
+    a_fork_bomb_is_over_when_it_is_stopped_and_the_sandbox_is_of_use_again,
+    whatever_a_program_connects_to_goes_over_the_link_and_pid_1_is_out_of_reach,
+);
+
 pub(crate) struct Sandboxed {
     pub(crate) linked: Linked,
     pub(crate) session: SessionId,
     handler: Arc<Handler>,
     events: tokio::sync::Mutex<mpsc::Receiver<ToControl>>,
+    by: By,
     config: Config,
     _folder: tempfile::TempDir,
 }
 
 impl Sandboxed {
     pub(crate) async fn new() -> Self {
+        Self::by(By::Runc).await
+    }
+
+    async fn by(by: By) -> Self {
         let folder = tempfile::TempDir::with_prefix("belljar-").unwrap();
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).unwrap();
         let mut config = Config::new(folder.path().join("data"), env!("CARGO_BIN_EXE_belljar-runtime"));
@@ -40,7 +96,7 @@ impl Sandboxed {
         config.first_uid = 900_000_000 + WORLDS.fetch_add(1, Ordering::Relaxed) * 2 * 65_536;
         let miniature = testkit::miniature();
         miniature.install(&config.data.join("images"));
-        let provider = OciProvider::open(config.clone()).unwrap();
+        let provider = by.open(config.clone());
         let spec = SandboxSpec {
             id: SandboxId::new(),
             session: SessionId::new(),
@@ -51,6 +107,7 @@ impl Sandboxed {
                 pids: 128,
                 disk_bytes: 256 << 20,
             },
+            builder: false,
         };
         let status = provider.create(&spec).await.unwrap();
         let listener = provider.link(spec.id).await.unwrap();
@@ -67,6 +124,7 @@ impl Sandboxed {
             session: spec.session,
             handler,
             events: events.into(),
+            by,
             config,
             _folder: folder,
         }
@@ -80,10 +138,10 @@ impl Sandboxed {
 
 impl Drop for Sandboxed {
     fn drop(&mut self) {
-        let config = self.config.clone();
+        let (by, config) = (self.by, self.config.clone());
         // The test's own thread is one of tokio's, which must not wait.
         let cleaned = std::thread::spawn(move || {
-            let provider = OciProvider::open(config).unwrap();
+            let provider = by.open(config);
             let waiting = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -100,9 +158,8 @@ impl Drop for Sandboxed {
     }
 }
 
-#[tokio::test]
-async fn every_tool_works_and_nothing_of_a_stopped_call_is_left() {
-    let sandbox = Sandboxed::new().await;
+async fn every_tool_works_and_nothing_of_a_stopped_call_is_left(by: By) {
+    let sandbox = Sandboxed::by(by).await;
     for (name, input, expected) in [
         (
             "write",
@@ -143,9 +200,8 @@ async fn every_tool_works_and_nothing_of_a_stopped_call_is_left() {
     assert!(sandbox.exec(COUNT).await.contains("alone"));
 }
 
-#[tokio::test]
-async fn who_kills_his_supervisor_dies_too_and_so_does_what_he_left_behind() {
-    let sandbox = Sandboxed::new().await;
+async fn who_kills_his_supervisor_dies_too_and_so_does_what_he_left_behind(by: By) {
+    let sandbox = Sandboxed::by(by).await;
     let code = r"
 const { spawn } = await import('node:child_process');
 spawn('sleep', ['10006'], { detached: true, stdio: 'ignore' }).unref();
@@ -171,9 +227,8 @@ const sleeps = readdirSync('/proc').filter(name => {
 return sleeps.length ? `asleep: ${sleeps}` : 'alone';
 ";
 
-#[tokio::test]
-async fn a_fork_bomb_is_over_when_it_is_stopped_and_the_sandbox_is_of_use_again() {
-    let sandbox = Sandboxed::new().await;
+async fn a_fork_bomb_is_over_when_it_is_stopped_and_the_sandbox_is_of_use_again(by: By) {
+    let sandbox = Sandboxed::by(by).await;
     let bomb = exec(
         "bomb",
         r"
@@ -200,9 +255,8 @@ await new Promise(done => setTimeout(done, 1e6));
     assert!(sandbox.exec("return 'of use'").await.contains("of use"));
 }
 
-#[tokio::test]
-async fn whatever_a_program_connects_to_goes_over_the_link_and_pid_1_is_out_of_reach() {
-    let sandbox = Sandboxed::new().await;
+async fn whatever_a_program_connects_to_goes_over_the_link_and_pid_1_is_out_of_reach(by: By) {
+    let sandbox = Sandboxed::by(by).await;
     let said = sandbox
         .exec(
             r"

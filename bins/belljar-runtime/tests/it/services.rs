@@ -278,6 +278,7 @@ async fn a_loop_in_the_sandbox_calls_services_if_it_may_run_code() {
             tools: tools.into_iter().map(Into::into).collect(),
             limits: limits(),
             grants: grants(),
+            traced: false,
         };
         jail.linked.start(start).await.unwrap();
         while !matches!(jail.event().await, ToControl::LoopEnded { .. }) {}
@@ -362,6 +363,7 @@ async fn a_call_waits_for_a_control_plane_that_comes_back() {
         tools: vec!["exec".into()],
         limits: limits(),
         grants: grants(),
+        traced: false,
     };
     jail.linked.start(start).await.unwrap();
     while !matches!(jail.event().await, ToControl::Progress { .. }) {}

@@ -95,6 +95,53 @@ async fn the_hands_are_another_user_without_any_capability() {
 }
 
 #[tokio::test]
+async fn threat_018_nobody_inside_keeps_the_right_by_which_the_network_was_led() {
+    let jail = Jail::claimed().await;
+    let hands = jail.hands();
+    for pid in [jail.pid, hands] {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        // KILL, SETGID and SETUID are bits 5, 6 and 7: not NET_ADMIN, which the jail gave at first, nor what was needed to drop it.
+        assert!(status.contains("CapBnd:\t00000000000000e0"), "{pid}: {status}");
+        for set in ["CapInh", "CapAmb"] {
+            assert!(status.contains(&format!("{set}:\t0000000000000000")), "{pid}: {status}");
+        }
+    }
+    let script = r"
+import socket
+for protocol in (12, 0):
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as kernel:
+            print('open')
+    except PermissionError:
+        print('refused')
+";
+    // Whoever comes in from outside, as this does, is not bound by what PID 1 gave up; its children are.
+    let inside = jail.call("exec", serde_json::json!({ "code": format!(
+        "const {{ spawnSync }} = await import('node:child_process'); return spawnSync('python3', ['-c', {script:?}]).stdout.toString()"
+    ) })).await;
+    let said = crate::jail::words(&inside);
+    assert!(said.contains("refused") && said.contains("open"), "{said}");
+}
+
+#[tokio::test]
+async fn a_network_that_cannot_be_led_is_no_sandbox() {
+    let mut command = std::process::Command::new("unshare");
+    // The right to lead it, and none to give that up.
+    let jail = "bwrap --die-with-parent --unshare-pid --unshare-net --as-pid-1 --cap-drop ALL --cap-add CAP_NET_ADMIN \
+                --ro-bind / / --proc /proc \"$0\" pid1";
+    let output = command
+        .args(["--mount", "sh", "-c", jail, env!("CARGO_BIN_EXE_belljar-runtime")])
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("it cannot be sealed") && said.contains("cannot be given up"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
 async fn started_by_anybody_it_refuses() {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_belljar-runtime"))
         .arg("pid1")

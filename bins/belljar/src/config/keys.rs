@@ -3,6 +3,7 @@
 mod base;
 mod egress;
 mod models;
+mod objects;
 mod roles;
 mod secrets;
 mod services;
@@ -133,8 +134,11 @@ pub(crate) struct Renamed {
     pub(crate) new: &'static str,
 }
 
-/// Keys that were renamed. There is none yet; the next release's go here.
-pub(crate) const RENAMED: &[Renamed] = &[];
+/// Keys that were renamed.
+pub(crate) const RENAMED: &[Renamed] = &[Renamed {
+    old: "sandbox.remove_after",
+    new: "sandbox.hibernate_after",
+}];
 
 const fn key(name: &'static str, kind: Kind, default: &'static str, about: &'static str) -> Key {
     Key {
@@ -160,10 +164,13 @@ const fn unset(name: &'static str, kind: Kind, example: &'static str, about: &'s
 pub(crate) const SECTIONS: &[Section] = &[
     base::SERVER,
     base::SANDBOX,
+    base::WARM,
     base::RUN,
     base::BUDGET,
     base::APPROVALS,
+    base::TELEMETRY,
     models::MODELS,
+    objects::OBJECTS,
     secrets::SECRETS,
     secrets::VAULT,
     services::SERVICES,

@@ -2,6 +2,7 @@
 
 mod egress;
 mod models;
+mod objects;
 mod roles;
 mod secrets;
 mod services;
@@ -21,6 +22,7 @@ use super::values::Reader;
 
 pub(crate) use egress::Egress;
 pub(crate) use models::{Model, Prices, Provider};
+pub(crate) use objects::{ObjectPlace, Objects};
 pub(crate) use secrets::{Login, Secrets, Vault};
 
 /// Everything that can be set. Holds no secret: only where secrets are.
@@ -32,7 +34,11 @@ pub(crate) struct Settings {
     pub(crate) budget: Budget,
     /// How long a question to a person waits for its answer.
     pub(crate) approvals_expire: Duration,
+    /// The collector that traces are told to.
+    pub(crate) otlp: Option<String>,
     pub(crate) models: BTreeMap<String, Model>,
+    /// Where files of workspaces are kept.
+    pub(crate) objects: Objects,
     pub(crate) secrets: Secrets,
     /// The vault, where there is one.
     pub(crate) vault: Option<Vault>,
@@ -57,7 +63,8 @@ impl Settings {
             let key = format!("egress.rules.{}", rule.name);
             rule.references().map(move |reference| (key.clone(), reference.clone()))
         });
-        models.chain(services).chain(rules).collect()
+        let objects = self.objects.references();
+        models.chain(services).chain(rules).chain(objects).collect()
     }
 
     /// What opens the encrypted store and the vault, by the key that holds it: `env:` and `file:` only.
@@ -96,8 +103,18 @@ pub(crate) struct Server {
     pub(crate) model: Option<String>,
 }
 
+/// What makes the containers that sandboxes are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Containers {
+    /// An OCI runtime's command.
+    Oci,
+    /// Docker's engine, which listens here.
+    Docker(PathBuf),
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Sandbox {
+    pub(crate) provider: Containers,
     /// The OCI runtime's command.
     pub(crate) runtime: String,
     /// The program that is PID 1.
@@ -110,8 +127,15 @@ pub(crate) struct Sandbox {
     pub(crate) processes: u32,
     pub(crate) disk_bytes: u64,
     pub(crate) freeze_after: Duration,
-    pub(crate) remove_after: Duration,
+    pub(crate) hibernate_after: Duration,
+    pub(crate) archive_after: Duration,
+    pub(crate) background_time: Duration,
+    pub(crate) run_snapshots: u32,
     pub(crate) per_user: usize,
+    /// Those that are made ahead.
+    pub(crate) warm_least: usize,
+    pub(crate) warm_most: usize,
+    pub(crate) warm_remember: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -159,7 +183,9 @@ fn settings(reader: &mut Reader) -> Option<Settings> {
             .iter()
             .any(Option::is_some);
     let approvals_expire = reader.duration("approvals.expire");
+    let otlp = otlp(reader);
     let models = models::models(reader, capped);
+    let objects = objects::objects(reader);
     let secrets = secrets::secrets(reader);
     let vault = secrets::vault(reader);
     let services = services::services(reader);
@@ -171,7 +197,9 @@ fn settings(reader: &mut Reader) -> Option<Settings> {
         run: run?,
         budget,
         approvals_expire: approvals_expire?,
+        otlp,
         models,
+        objects: objects?,
         secrets: secrets?,
         vault,
         policies,
@@ -180,6 +208,14 @@ fn settings(reader: &mut Reader) -> Option<Settings> {
     };
     models::choose_default_model(reader, &mut settings);
     Some(settings)
+}
+
+fn otlp(reader: &mut Reader) -> Option<String> {
+    let otlp = reader.text("telemetry.otlp")?;
+    if let Err(error) = telemetry::Traces::check(&otlp) {
+        reader.mistake("telemetry.otlp", format!("telemetry.otlp: {error}"));
+    }
+    Some(otlp)
 }
 
 /// Caps by triggers. A pattern that could never mean one is a mistake.
@@ -233,6 +269,8 @@ fn server(reader: &mut Reader) -> Option<Server> {
 }
 
 fn sandbox(reader: &mut Reader) -> Option<Sandbox> {
+    let provider = reader.text("sandbox.provider");
+    let docker_socket = reader.path("sandbox.docker_socket");
     let runtime = reader.text("sandbox.runtime");
     let program = reader.path("sandbox.program");
     let run = reader.path("sandbox.run");
@@ -255,15 +293,32 @@ fn sandbox(reader: &mut Reader) -> Option<Sandbox> {
     let processes = reader.number("sandbox.processes");
     let disk = reader.size("sandbox.disk");
     let freeze_after = reader.duration("sandbox.freeze_after");
-    let remove_after = reader.duration("sandbox.remove_after");
+    let hibernate_after = reader.duration("sandbox.hibernate_after");
+    let archive_after = reader.duration("sandbox.archive_after");
+    let background_time = reader.duration("sandbox.background_time");
+    let run_snapshots = reader.number("sandbox.run_snapshots");
     let per_user = reader.number("sandbox.per_user");
-    if freeze_after > remove_after {
+    let warm_least = reader.number("sandbox.warm.least");
+    let warm_most = reader.number("sandbox.warm.most");
+    let warm_remember = reader.duration("sandbox.warm.remember");
+    if warm_most.is_some_and(|most| most > 0) && warm_least > warm_most {
+        reader.mistake(
+            "sandbox.warm.least",
+            "sandbox.warm.least is more than sandbox.warm.most: make it less",
+        );
+    }
+    if freeze_after > hibernate_after {
         reader.mistake(
             "sandbox.freeze_after",
-            "sandbox.freeze_after is longer than sandbox.remove_after: make it shorter",
+            "sandbox.freeze_after is longer than sandbox.hibernate_after: make it shorter",
         );
     }
     Some(Sandbox {
+        provider: if provider? == "oci" {
+            Containers::Oci
+        } else {
+            Containers::Docker(docker_socket?)
+        },
         runtime: runtime?,
         program,
         run: run?,
@@ -278,8 +333,14 @@ fn sandbox(reader: &mut Reader) -> Option<Sandbox> {
         processes: u32::try_from(processes?).ok()?,
         disk_bytes: disk?,
         freeze_after: freeze_after?,
-        remove_after: remove_after?,
+        hibernate_after: hibernate_after?,
+        archive_after: archive_after?,
+        background_time: background_time?,
+        run_snapshots: u32::try_from(run_snapshots?).ok()?,
         per_user: usize::try_from(per_user?).ok()?,
+        warm_least: usize::try_from(warm_least?).ok()?,
+        warm_most: usize::try_from(warm_most?).ok()?,
+        warm_remember: warm_remember?,
     })
 }
 

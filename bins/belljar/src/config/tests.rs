@@ -123,8 +123,12 @@ const MISTAKES: &[(&str, &str)] = &[
     ("[sandbox]\nmemory = \"1MiB\"", "sandbox.memory is too little"),
     ("[sandbox]\nmemory = \"99999999999GiB\"", "write a size"),
     (
+        "[sandbox.warm]\nleast = 5",
+        "sandbox.warm.least is more than sandbox.warm.most",
+    ),
+    (
         "[sandbox]\nfreeze_after = \"2h\"",
-        "sandbox.freeze_after is longer than sandbox.remove_after",
+        "sandbox.freeze_after is longer than sandbox.hibernate_after",
     ),
     (
         "[sandbox]\nprocesses = 1.5",

@@ -96,6 +96,7 @@ fn start(limits: RunLimits) -> Start {
         tools: vec!["read".into(), "exec".into()],
         limits,
         grants: Grants::default(),
+        traced: false,
     }
 }
 

@@ -134,7 +134,7 @@ async fn save(response: reqwest::Response, place: &Path, mode: u32) -> Result<u6
 
 /// A file of our own, in the place of whatever has its name: in a folder that others may write it could be a link, or theirs
 /// to read.
-fn fresh(path: &Path, mode: u32) -> io::Result<fs::File> {
+pub(super) fn fresh(path: &Path, mode: u32) -> io::Result<fs::File> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

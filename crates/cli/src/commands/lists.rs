@@ -149,16 +149,6 @@ pub(super) async fn models(client: &Client, json: bool) -> Result<(), ClientErro
     table(&answer["models"], &columns, json)
 }
 
-pub(super) async fn sandboxes(client: &Client, json: bool) -> Result<(), ClientError> {
-    let answer: Value = client.get("/sandboxes").await?;
-    let columns = [
-        Column::left("SANDBOX", |row| text(&row["id"])),
-        Column::left("SESSION", |row| text(&row["session"])),
-        Column::left("STATE", |row| text(&row["state"])),
-    ];
-    table(&answer["sandboxes"], &columns, json)
-}
-
 /// What a model read, however it was paid.
 fn tokens_in(row: &Value) -> String {
     let parts = ["input", "cache_read", "cache_write", "cache_write_hour"];

@@ -127,7 +127,7 @@ fn from_stdin() -> Result<String, ClientError> {
 }
 
 /// A scope as it stands in a file. What may stand in it, the control plane knows.
-fn read_scope(file: &Path) -> Result<Value, ClientError> {
+pub(super) fn read_scope(file: &Path) -> Result<Value, ClientError> {
     let text = std::fs::read_to_string(file).map_err(ClientError::file("read", file))?;
     serde_json::from_str(&text).map_err(|error| {
         let file = file.display();
@@ -138,7 +138,7 @@ fn read_scope(file: &Path) -> Result<Value, ClientError> {
 }
 
 /// The session that was named, made where there is none; a new one where none was named.
-async fn open(client: &Client, named: Option<&str>, scope: Option<&Value>) -> Result<String, ClientError> {
+pub(super) async fn open(client: &Client, named: Option<&str>, scope: Option<&Value>) -> Result<String, ClientError> {
     if let Some(id) = named.filter(|name| name.parse::<SessionId>().is_ok()) {
         return Ok(id.to_owned());
     }

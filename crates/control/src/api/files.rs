@@ -9,7 +9,8 @@ use futures::Stream;
 use futures::stream::BoxStream;
 use link::server::{FileSource, LinkError};
 use protocol::FileEntry;
-use store::Asker;
+use serde_json::Value;
+use store::{Asker, AuditEntry};
 
 use crate::housing::Stay;
 use crate::{Control, ControlError};
@@ -73,6 +74,35 @@ impl Control {
     pub async fn files(&self, asker: Asker, session: SessionId, path: &str) -> Result<Vec<FileEntry>, ControlError> {
         let stay = self.opened(asker, session, path).await?;
         stay.linked.list_files(path).await.map_err(transferred)
+    }
+
+    /// The whole workspace as an archive (tar). Links that lead out of it, pipes, sockets, devices and set-uid bits are left out.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks; no sandbox.
+    pub async fn export(&self, asker: Asker, session: SessionId) -> Result<FileStream, ControlError> {
+        let stay = self.opened(asker, session, "").await?;
+        let entry = AuditEntry::about("session.exported", session, Value::Null);
+        self.0.store.audit(asker, vec![entry]).await?;
+        let reader = stay.linked.pack().await.map_err(transferred)?;
+        Ok(FileStream {
+            bytes: reader.into_stream(),
+            _stay: stay,
+        })
+    }
+
+    /// Puts what is in an archive (tar) in the workspace's place: all of it, or nothing.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks; a run is under way; the archive is broken, or holds what is not taken
+    /// in; no room; no sandbox.
+    pub async fn import(&self, asker: Asker, session: SessionId, archive: FileSource) -> Result<(), ControlError> {
+        let live = self.live(asker, session).await?;
+        let _no_run_begins = self.without_run(asker, &live).await?;
+        let stay = self.opened(asker, session, "").await?;
+        stay.linked.unpack(archive).await.map_err(transferred)?;
+        let entry = AuditEntry::about("session.imported", session, Value::Null);
+        Ok(self.0.store.audit(asker, vec![entry]).await?)
     }
 
     async fn opened(&self, asker: Asker, session: SessionId, path: &str) -> Result<Stay, ControlError> {

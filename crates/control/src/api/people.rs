@@ -8,6 +8,7 @@ use store::{
 };
 use tokio::sync::watch;
 
+use crate::housing::State;
 use crate::{Control, ControlError};
 
 impl Control {
@@ -66,7 +67,8 @@ impl Control {
         for live in self.0.lives.all() {
             if live.owner == user {
                 self.cancel(Asker::System, live.session, "its user was removed").await?;
-                self.unhouse(&live, None, "removed", Some("its user was removed")).await;
+                self.unhouse(&live, None, State::Hibernated, Some("its user was removed"))
+                    .await;
             }
         }
         Ok(())

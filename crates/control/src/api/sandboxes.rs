@@ -2,16 +2,23 @@
 
 use std::time::Duration;
 
-use domain::SandboxId;
-use sandbox::{ProviderError, SandboxStatus, SandboxUsage};
+use domain::{SandboxId, SessionId, Timestamp, ToolCall, ToolCallId, ToolResult};
+use sandbox::{ImageStatus, ProviderError, SandboxState, SandboxStatus, SandboxUsage};
 use serde::Serialize;
-use store::Asker;
-use tokio::time::timeout;
+use serde_json::json;
+use store::{Asker, AuditEntry};
+use telemetry::Figures;
+use tokio::time::{Instant, timeout};
 
+use crate::housing::State;
+use crate::housing::meters::TransitionFigures;
 use crate::{Control, ControlError};
 
 /// How long a part may take to answer before it counts as down.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// The longest command that an operator may run, in bytes.
+const LONGEST_COMMAND: usize = 64 << 10;
 
 /// A sandbox, and what it takes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -20,6 +27,40 @@ pub struct SandboxEntry {
     pub status: SandboxStatus,
     /// What it takes; none where it is dead.
     pub usage: Option<SandboxUsage>,
+    /// It was made ahead, and is nobody's yet.
+    pub warm: bool,
+    /// The image that it was made from, where the provider still has it.
+    pub image: Option<ImageStatus>,
+    /// When it was last used; none where nobody here uses it.
+    pub last_used: Option<Timestamp>,
+    /// Until when programs in the background keep it awake, where they do.
+    pub kept_until: Option<Timestamp>,
+}
+
+impl SandboxEntry {
+    /// Why it is dead, where it is.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match &self.status.state {
+            SandboxState::Dead { reason } => Some(reason),
+            SandboxState::Running | SandboxState::Frozen => None,
+        }
+    }
+}
+
+/// How sandboxes do, for those who watch an installation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SandboxFigures {
+    /// Sandboxes of sessions whose processes run.
+    pub running: usize,
+    /// Sandboxes of sessions whose processes stand still.
+    pub frozen: usize,
+    /// Those that were made ahead and wait for a session.
+    pub warm: usize,
+    /// Those that were made ahead and died before a session came.
+    pub warm_died: u64,
+    /// How each step in the life of sandboxes went.
+    pub transitions: Vec<TransitionFigures>,
 }
 
 /// How Belljar does. A part that is well has no words.
@@ -41,27 +82,115 @@ impl Control {
     pub async fn sandboxes(&self, asker: Asker) -> Result<Vec<SandboxEntry>, ControlError> {
         only_admins(asker, "list sandboxes")?;
         let provider = &self.0.housing.provider;
+        let (listed, images) = tokio::join!(provider.list(), provider.images());
+        // Without them less is known of each.
+        let images = images.unwrap_or_default();
         let mut entries = Vec::new();
-        for status in provider.list().await.map_err(provided)? {
+        for status in listed.map_err(provided)? {
             let usage = provider.usage(status.id).await.ok();
-            entries.push(SandboxEntry { status, usage });
+            let used = self.0.housing.resident(status.id).map(|resident| resident.usage);
+            entries.push(SandboxEntry {
+                warm: self.0.housing.warm.has(status.id),
+                last_used: used.as_ref().map(|usage| ago(usage.last())),
+                kept_until: used.and_then(|usage| usage.kept_until()).map(ahead),
+                image: images.iter().find(|image| image.digest == status.image).cloned(),
+                status,
+                usage,
+            });
         }
         Ok(entries)
     }
 
-    /// Removes a sandbox; the session's files are kept, and a run that it worked on goes on in another.
+    /// The last words of a sandbox's runtime. They come out of the sandbox: show them, believe nothing. Audited.
+    ///
+    /// # Errors
+    /// The one who asks is no admin; there is no such sandbox; the provider cannot be reached.
+    pub async fn sandbox_words(&self, asker: Asker, sandbox: SandboxId) -> Result<String, ControlError> {
+        only_admins(asker, "read what sandboxes say")?;
+        let provider = &self.0.housing.provider;
+        provider.status(sandbox).await.map_err(provided)?;
+        self.audit_sandbox(asker, "sandbox.logs", sandbox).await?;
+        provider.words(sandbox).await.map_err(provided)
+    }
+
+    /// Writes down what an admin is about to do with a sandbox, of whichever session.
+    async fn audit_sandbox(&self, asker: Asker, action: &str, sandbox: SandboxId) -> Result<(), ControlError> {
+        let detail = json!({ "sandbox": sandbox });
+        let entry = match self.0.housing.session_of(sandbox) {
+            Some(live) => AuditEntry::about(action, live.session, detail),
+            None => AuditEntry::new(action, format!("sandbox:{sandbox}"), detail),
+        };
+        Ok(self.0.store.audit(asker, vec![entry]).await?)
+    }
+
+    /// Runs one program that only looks in a session's sandbox, as the user and as the agent's `safebash` would. Audited.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks, who is no admin; no sandbox.
+    pub async fn run_in_sandbox(
+        &self,
+        asker: Asker,
+        session: SessionId,
+        command: &str,
+    ) -> Result<ToolResult, ControlError> {
+        let live = self.live(asker, session).await?;
+        only_admins(asker, "run commands in sandboxes")?;
+        if command.trim().is_empty() || command.len() > LONGEST_COMMAND {
+            return Err(ControlError::Invalid(format!(
+                "a command has 1 to {LONGEST_COMMAND} bytes: a program and its arguments"
+            )));
+        }
+        let stay = self.house(&live).await?;
+        let entry = AuditEntry::about(
+            "sandbox.exec",
+            session,
+            json!({ "sandbox": stay.id, "command": command }),
+        );
+        self.0.store.audit(asker, vec![entry]).await?;
+        let call = ToolCall {
+            id: ToolCallId(format!("operator-{}", SandboxId::new())),
+            name: "safebash".to_owned(),
+            input: json!({ "command": command }),
+        };
+        let ran = stay.linked.call(call, self.0.config.limits).await;
+        ran.map_err(|error| ControlError::Unavailable(error.to_string()))
+    }
+
+    /// How sandboxes do.
+    #[must_use]
+    pub fn sandbox_figures(&self) -> SandboxFigures {
+        let housing = &self.0.housing;
+        let (running, frozen) = housing.count();
+        SandboxFigures {
+            running,
+            frozen,
+            warm: housing.warm.ready(),
+            warm_died: housing.warm.died(),
+            transitions: housing.meters.read(),
+        }
+    }
+
+    /// What became of spans, where traces are told.
+    #[must_use]
+    pub fn trace_figures(&self) -> Option<Figures> {
+        self.0.traces.figures()
+    }
+
+    /// Removes a sandbox; the session's files are kept, and a run that it worked on goes on in another. Audited.
     ///
     /// # Errors
     /// The one who asks is no admin; there is no such sandbox.
     pub async fn remove_sandbox(&self, asker: Asker, sandbox: SandboxId) -> Result<(), ControlError> {
         only_admins(asker, "remove sandboxes")?;
         if let Some(live) = self.0.housing.session_of(sandbox) {
-            self.unhouse(&live, Some(sandbox), "removed", Some("it was removed by hand"))
-                .await;
+            self.audit_sandbox(asker, "sandbox.remove", sandbox).await?;
+            let why = "it was removed by hand: its processes are gone, its files are kept";
+            self.unhouse(&live, Some(sandbox), State::Hibernated, Some(why)).await;
             return Ok(());
         }
         let provider = &self.0.housing.provider;
         provider.status(sandbox).await.map_err(provided)?;
+        self.audit_sandbox(asker, "sandbox.remove", sandbox).await?;
         provider.destroy(sandbox).await.map_err(provided)
     }
 
@@ -87,14 +216,30 @@ impl Control {
     }
 }
 
-fn only_admins(asker: Asker, attempt: &str) -> Result<(), ControlError> {
+/// When this moment was, by the machine's clock.
+fn ago(moment: Instant) -> Timestamp {
+    let passed = i64::try_from(moment.elapsed().as_millis()).unwrap_or(i64::MAX);
+    Timestamp(Timestamp::now().0.saturating_sub(passed))
+}
+
+/// When this moment will be, by the machine's clock.
+fn ahead(moment: Instant) -> Timestamp {
+    let left = moment.saturating_duration_since(Instant::now()).as_millis();
+    Timestamp(
+        Timestamp::now()
+            .0
+            .saturating_add(i64::try_from(left).unwrap_or(i64::MAX)),
+    )
+}
+
+pub(super) fn only_admins(asker: Asker, attempt: &str) -> Result<(), ControlError> {
     if asker.is_admin() {
         return Ok(());
     }
     Err(ControlError::Denied(format!("only an admin may {attempt}")))
 }
 
-fn provided(error: ProviderError) -> ControlError {
+pub(super) fn provided(error: ProviderError) -> ControlError {
     match error {
         ProviderError::NotFound(id) => ControlError::NotFound {
             kind: "sandbox",

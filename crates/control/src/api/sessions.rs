@@ -1,9 +1,11 @@
 //! Sessions, their runs and what was said in them.
 
+use causes::with_causes;
 use domain::{Door, EventNumber, NumberedEvent, RunId, SessionId};
 use policy::Scope;
 use store::{Asker, Cursor, Page, Positioned, Run, Session, SessionFilter, Spend, Target};
 
+use crate::housing::State;
 use crate::prompts::stored_scope;
 use crate::{Control, ControlError};
 
@@ -53,7 +55,8 @@ impl Control {
     }
 
     /// Puts a session away: what is under way stops, its tokens open nothing, its sandbox goes; its files and what was said
-    /// are kept, and a prompt brings it back.
+    /// are kept, and a prompt brings it back. Where files are kept outside of disks its disk is removed in the background,
+    /// unless a prompt comes first.
     ///
     /// # Errors
     /// There is none, for the one who asks.
@@ -68,8 +71,16 @@ impl Control {
         self.0.approvals.tell();
         self.refresh_rights(&live).await?;
         self.doubt_tokens();
-        self.unhouse(&live, None, "removed", Some("the session was archived"))
-            .await;
+        let why = "the session was archived: its processes are gone, its files are kept";
+        self.unhouse(&live, None, State::Hibernated, Some(why)).await;
+        if self.0.files.is_some() {
+            let control = self.clone();
+            self.0.tasks.spawn_until_stopped(async move {
+                if let Err(error) = control.archive_files(Asker::System, session).await {
+                    tracing::info!(%session, error = with_causes(&error), "an archived session keeps its disk");
+                }
+            });
+        }
         Ok(())
     }
 

@@ -1,4 +1,6 @@
-//! What nobody uses is frozen, then removed.
+//! What nobody uses is frozen, then hibernated; what does not answer is replaced.
+//!
+//! All times here are the monotonic clock's: setting the machine's clock puts nothing to sleep.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -10,121 +12,173 @@ use std::time::Duration;
 
 use causes::with_causes;
 use futures::StreamExt;
+use link::server::Linked;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::Housed;
+use super::meters::Transition;
+use super::usage::Due;
+use super::{Housed, HousingError, State};
 use crate::Control;
 use crate::live::{Live, lock};
 
 /// Sandboxes that are looked after at the same time.
 const SIDE_BY_SIDE: usize = 64;
+/// How often a runtime is asked whether it lives, at most.
+const PULSE: Duration = Duration::from_secs(5);
+
+/// Why a sandbox is hibernated.
+pub(super) const UNUSED: &str = "nobody used it: its processes are gone, its files are kept";
 
 impl Control {
     /// Begins to look after the sandboxes.
     pub(crate) async fn begin_housekeeping(&self) {
         self.find_left().await;
-        let began = Instant::now();
-        let shorter = self.0.config.freeze_after.min(self.0.config.remove_after);
+        let shorter = self.0.config.freeze_after.min(self.0.config.hibernate_after);
         let period = (shorter / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
         let control = self.clone();
         self.0.tasks.spawn_until_stopped(async move {
             let mut ticks = interval(period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
-                let now = ticks.tick().await;
-                if now.duration_since(began) >= control.0.config.remove_after {
-                    control.remove_left().await;
-                }
+                ticks.tick().await;
                 // One whose runtime does not read, or that cannot be frozen, holds up no other.
                 let all = futures::stream::iter(control.0.lives.all());
                 all.for_each_concurrent(SIDE_BY_SIDE, async |live| control.keep(&live).await)
                     .await;
             }
         });
-    }
-
-    /// Learns what sandboxes a process before this one left. They are adopted by their sessions, or removed when they were
-    /// not needed for as long as an idle one is kept.
-    async fn find_left(&self) {
-        match self.0.housing.provider.list().await {
-            Ok(left) => {
-                let left = left.into_iter().map(|status| (status.session, status));
-                lock(&self.0.housing.left).extend(left);
-            }
-            Err(error) => tracing::warn!(
-                error = with_causes(&error),
-                "could not list the sandboxes that are there"
-            ),
-        }
-    }
-
-    async fn remove_left(&self) {
-        let left = std::mem::take(&mut *lock(&self.0.housing.left));
-        for sandbox in left.into_values().map(|status| status.id) {
-            if let Err(error) = self.0.housing.provider.destroy(sandbox).await {
-                tracing::warn!(%sandbox, error = with_causes(&error), "could not remove a sandbox that nobody used");
-            }
-        }
+        self.begin_reconciling();
+        self.begin_warming();
+        self.begin_archiving();
     }
 
     async fn keep(&self, live: &Arc<Live>) {
-        if !live.seat.is_taken() {
-            return;
-        }
         // Where somebody makes, wakes or removes it, it is not idle.
         let Some(housed) = live.seat.housed.try_lock().ok().and_then(|seat| seat.clone()) else {
             return;
         };
         // The host agent may be away for a while: nobody is kept from the sandbox meanwhile.
-        self.follow_socket(&housed).await;
+        let socket = housed.socket.load(Ordering::SeqCst);
+        if let Some(now) = self.followed(&housed.linked, socket).await {
+            housed.socket.store(now, Ordering::SeqCst);
+        }
+        if !live.seat.is_taken() {
+            // It is built in, and nobody's to be put to sleep.
+            return;
+        }
         let Ok(mut seat) = live.seat.housed.try_lock() else {
             return;
         };
-        let Some(housed) = seat.as_ref() else { return };
-        if housed.users.load(Ordering::SeqCst) > 0 {
-            if let Err(error) = self.refresh_token(live, housed).await {
+        let Some(housed) = seat.clone() else { return };
+        if !self.feels_pulse(&housed) {
+            *seat = None;
+            let words = format!(
+                "its runtime did not answer for {} s",
+                self.0.config.hung_after.as_secs()
+            );
+            return self.discard(live, &housed, State::Lost, Some(&words)).await;
+        }
+        // A model may think, or a person be asked, while no request of the sandbox is under way.
+        let is_used = housed.usage.is_used() || live.active().is_some() || live.files.is_under_way();
+        if is_used {
+            housed.usage.touch();
+        }
+        if is_used || housed.usage.kept_until().is_some() {
+            if let Err(error) = self.refresh_token(live, &housed).await {
                 let error = with_causes(&error);
                 tracing::warn!(session = %live.session, error, "could not replace a session's token");
             }
             return;
         }
-        let idle = Instant::now().duration_since(*lock(&housed.used));
-        if idle >= self.0.config.remove_after {
-            let housed = Arc::clone(housed);
+        if self.is_tired(&housed) {
             *seat = None;
-            self.discard(live, &housed, "removed", Some("nobody used it; its files are kept"))
-                .await;
-        } else if idle >= self.0.config.freeze_after && !housed.frozen.load(Ordering::SeqCst) {
-            self.freeze(housed).await;
+            let began = Instant::now();
+            self.discard(live, &housed, State::Hibernated, Some(UNUSED)).await;
+            self.stepped(live.session, Transition::Hibernate, began, &Ok::<_, HousingError>(()));
+        } else if self.is_sleepy(&housed) {
+            self.freeze(live, &housed).await;
         }
     }
 
-    async fn freeze(&self, housed: &Housed) {
-        match self.0.housing.provider.freeze(housed.id).await {
-            Ok(()) => housed.frozen.store(true, Ordering::SeqCst),
-            Err(error) => {
-                tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not freeze a sandbox that nobody uses");
+    /// Whether the runtime lives, as far as it is known; asks it from time to time.
+    fn feels_pulse(&self, housed: &Housed) -> bool {
+        if housed.usage.is_frozen() {
+            return true;
+        }
+        let period = PULSE.min(self.0.config.freeze_after / 4);
+        match housed.usage.due(period, self.0.config.hung_after) {
+            Due::Missed => false,
+            Due::Nothing => true,
+            Due::Ask => {
+                // Where it is not connected, or does not read, it owes the answer all the same.
+                if let Ok(false) = housed.linked.ask_pulse() {
+                    // It is of a release that does not know the question.
+                    housed.usage.alive();
+                }
+                true
             }
         }
     }
 
-    /// A host agent that was started anew has made the link's socket again: from the old one nobody comes any more.
-    async fn follow_socket(&self, housed: &Housed) {
-        let listener = match self.0.housing.provider.link(housed.id).await {
+    /// Whether it is to be frozen: unused for long enough.
+    fn is_sleepy(&self, housed: &Housed) -> bool {
+        let idle = Instant::now().duration_since(housed.usage.idle_since());
+        !housed.usage.is_frozen() && idle >= self.0.config.freeze_after
+    }
+
+    /// Whether it is to be hibernated: frozen for as long as the settings' two times are apart, or impossible to freeze.
+    fn is_tired(&self, housed: &Housed) -> bool {
+        let config = &self.0.config;
+        let now = Instant::now();
+        let idle = now.duration_since(housed.usage.idle_since());
+        match *lock(&housed.frozen_at) {
+            Some(since) => now.duration_since(since) >= config.hibernate_after.saturating_sub(config.freeze_after),
+            None => idle >= config.hibernate_after && self.is_sleepy(housed),
+        }
+    }
+
+    async fn freeze(&self, live: &Arc<Live>, housed: &Housed) {
+        // Whoever comes from here on sees this, or is seen below.
+        housed.usage.set_frozen(true);
+        let began = Instant::now();
+        let frozen = self.0.housing.provider.freeze(housed.id).await;
+        self.stepped(live.session, Transition::Freeze, began, &frozen);
+        if let Err(error) = frozen {
+            housed.usage.set_frozen(false);
+            return tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not freeze a sandbox that nobody uses");
+        }
+        if housed.usage.is_used() {
+            // It asked for something at the last moment.
+            if let Err(error) = self.thaw(live, housed).await {
+                tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not let a sandbox go on");
+            }
+            return;
+        }
+        *lock(&housed.frozen_at) = Some(Instant::now());
+        self.tell_soon(live, housed, State::Frozen).await;
+    }
+
+    /// A host agent that was started anew has made the link's socket again: from the old one nobody comes any more. Gives
+    /// the new one, where it is followed.
+    pub(super) async fn followed(&self, linked: &Linked, socket: u64) -> Option<u64> {
+        let sandbox = linked.sandbox();
+        let listener = match self.0.housing.provider.link(sandbox).await {
             Ok(listener) => listener,
             // What became of it shows when it is used.
             Err(error) => {
-                return tracing::debug!(sandbox = %housed.id, error = with_causes(&error), "no link at the moment");
+                tracing::debug!(%sandbox, error = with_causes(&error), "no link at the moment");
+                return None;
             }
         };
-        let socket = inode(&listener);
-        if socket == housed.socket.load(Ordering::SeqCst) {
-            return;
+        let now = inode(&listener);
+        if now == socket {
+            return None;
         }
-        match housed.linked.relisten(listener) {
-            Ok(()) => housed.socket.store(socket, Ordering::SeqCst),
+        match linked.relisten(listener) {
+            Ok(()) => Some(now),
             Err(error) => {
-                tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not listen on the link's new socket");
+                tracing::warn!(%sandbox, error = with_causes(&error), "could not listen on the link's new socket");
+                None
             }
         }
     }

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::MutexGuard;
 
-use super::{Housed, HousingError, Seat};
+use super::{Housed, HousingError, Seat, State};
 use crate::Control;
-use crate::live::{Live, lock};
+use crate::live::Live;
 
 /// A session's seat, as long as this is held: no sandbox is made for it.
 type HeldSeat<'l> = MutexGuard<'l, Option<Arc<Housed>>>;
@@ -50,8 +50,8 @@ impl Control {
         };
         // Others count meanwhile: how long it takes to remove a sandbox is up to its host.
         for (other, (_seat, housed)) in removed {
-            let why = "its user needs another; its files are kept";
-            self.discard(other, &housed, "removed", Some(why)).await;
+            let why = "its user needs another: its processes are gone, its files are kept";
+            self.discard(other, &housed, State::Hibernated, Some(why)).await;
         }
         promised
     }
@@ -64,12 +64,12 @@ impl Control {
     }
 }
 
-/// Those whose sandbox nobody uses, the longest unused first.
-fn by_last_use(theirs: &[Arc<Live>]) -> impl Iterator<Item = &Live> {
-    let since = |other: &&Arc<Live>| other.seat.unused().map(|housed| *lock(&housed.used));
+/// Those whose sandbox nobody uses, the longest unused first; those that a program in the background keeps go last.
+fn by_last_use(theirs: &[Arc<Live>]) -> impl Iterator<Item = &Arc<Live>> {
+    let since = |other: &&Arc<Live>| other.seat.unused().map(|housed| housed.usage.idle_since());
     let mut unused: Vec<_> = theirs
         .iter()
-        .filter_map(|other| Some((since(&other)?, &**other)))
+        .filter_map(|other| Some((since(&other)?, other)))
         .collect();
     unused.sort_by_key(|(since, _)| *since);
     unused.into_iter().map(|(_, other)| other)
@@ -78,7 +78,7 @@ fn by_last_use(theirs: &[Arc<Live>]) -> impl Iterator<Item = &Live> {
 /// Takes a session's sandbox where still nobody uses it; its files stay.
 fn take_unused(other: &Live) -> Option<(HeldSeat<'_>, Arc<Housed>)> {
     let mut seat = other.seat.housed.try_lock().ok()?;
-    let housed = seat.take_if(|housed| housed.users.load(Ordering::SeqCst) == 0)?;
+    let housed = seat.take_if(|housed| !housed.usage.is_used())?;
     other.seat.taken.store(false, Ordering::SeqCst);
     Some((seat, housed))
 }
@@ -91,6 +91,6 @@ impl Seat {
     /// The sandbox, if nobody uses, makes or removes it.
     fn unused(&self) -> Option<Arc<Housed>> {
         let housed = self.housed.try_lock().ok()?.clone()?;
-        (housed.users.load(Ordering::SeqCst) == 0).then_some(housed)
+        (!housed.usage.is_used()).then_some(housed)
     }
 }

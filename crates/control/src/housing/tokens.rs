@@ -13,9 +13,12 @@ use sha2::{Digest, Sha256};
 use store::{Asker, AuditEntry, SessionToken, StoreError};
 use tokio::time::Instant;
 
-use super::{Housed, HousingError};
+use super::{Housed, HousingError, State};
 use crate::Control;
 use crate::live::{Live, lock};
+
+/// Longer than anything is built.
+const FAR: Duration = Duration::from_secs(30 * 86_400);
 
 /// The token that a link was last given.
 #[derive(Debug)]
@@ -23,8 +26,8 @@ pub(super) struct Current {
     hash: [u8; 32],
     expires: Instant,
     renew: Instant,
-    /// Another one by now: tokens were revoked since, and the store is asked.
-    generation: u64,
+    /// Another one by now: tokens were revoked since, and the store is asked. None: the store does not know it.
+    revocations: Option<u64>,
 }
 
 /// What became of a token that was shown.
@@ -41,21 +44,33 @@ fn hash(token: &str) -> [u8; 32] {
 }
 
 impl Current {
-    pub(super) fn new(token: &SessionToken, life: Duration, generation: u64) -> Self {
+    pub(super) fn new(token: &SessionToken, life: Duration, revocations: u64) -> Self {
         let now = Instant::now();
         Self {
             hash: hash(token.secret.expose()),
             expires: now + life,
             renew: now + life / 2,
-            generation,
+            revocations: Some(revocations),
+        }
+    }
+
+    /// A token that is good as long as the sandbox is there.
+    pub(super) fn own(token: &SessionToken) -> Self {
+        let far = Instant::now() + FAR;
+        Self {
+            hash: hash(token.secret.expose()),
+            expires: far,
+            renew: far,
+            revocations: None,
         }
     }
 }
 
 impl Housed {
-    fn is_current(&self, token: &Secret, generation: u64) -> bool {
+    fn is_current(&self, token: &Secret, revocations: u64) -> bool {
         let current = lock(&self.token);
-        current.generation == generation && current.hash == hash(token.expose()) && Instant::now() < current.expires
+        let stands = current.revocations.is_none_or(|then| then == revocations);
+        stands && current.hash == hash(token.expose()) && Instant::now() < current.expires
     }
 }
 
@@ -67,8 +82,8 @@ impl Control {
             // The seat is held while a sandbox is made or removed: nothing is known by heart then.
             let known = live.seat.housed.try_lock().ok();
             let housed = known.as_ref().and_then(|seat| seat.as_ref());
-            let generation = self.0.housing.generation.load(Ordering::SeqCst);
-            if housed.is_some_and(|housed| housed.id == sandbox && housed.is_current(token, generation)) {
+            let revocations = self.0.housing.revocations.load(Ordering::SeqCst);
+            if housed.is_some_and(|housed| housed.id == sandbox && housed.is_current(token, revocations)) {
                 return Shown::Good;
             }
         }
@@ -97,7 +112,7 @@ impl Control {
 
     /// No token is taken on trust any more: the store is asked for each.
     pub(crate) fn doubt_tokens(&self) {
-        self.0.housing.generation.fetch_add(1, Ordering::SeqCst);
+        self.0.housing.revocations.fetch_add(1, Ordering::SeqCst);
     }
 
     async fn stolen(&self, session: SessionId, shown_by: SandboxId) {
@@ -117,7 +132,7 @@ impl Control {
             let control = self.clone();
             self.0.tasks.spawn(async move {
                 let reason = "its token was shown on another sandbox's link";
-                control.unhouse(&owner, None, "lost", Some(reason)).await;
+                control.unhouse(&owner, None, State::Lost, Some(reason)).await;
             });
         }
     }
@@ -128,7 +143,7 @@ impl Control {
             return Ok(());
         }
         let life = self.0.config.token_life;
-        let generation = self.0.housing.generation.load(Ordering::SeqCst);
+        let revocations = self.0.housing.revocations.load(Ordering::SeqCst);
         let token = self
             .0
             .store
@@ -136,7 +151,7 @@ impl Control {
             .await
             .map_err(HousingError::Store)?;
         housed.linked.token(&token.secret).await.map_err(HousingError::Link)?;
-        *lock(&housed.token) = Current::new(&token, life, generation);
+        *lock(&housed.token) = Current::new(&token, life, revocations);
         Ok(())
     }
 }

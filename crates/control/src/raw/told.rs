@@ -9,6 +9,7 @@ use policy::Decision;
 use protocol::{ModelRoute, ServiceFailure};
 use serde_json::json;
 use store::{Asker, AuditEntry, Charge};
+use telemetry::Place;
 use tokio::time::Instant;
 
 use crate::Control;
@@ -18,17 +19,19 @@ use crate::live::Live;
 const LONGEST_NAME: usize = 100;
 
 /// A call, as far as it is known.
-pub(super) struct Told {
+pub(crate) struct Told {
     pub(super) run: Option<RunId>,
-    pub(super) route: ModelRoute,
-    pub(super) model: String,
-    pub(super) decision: Option<Decision>,
+    /// Where it stands in the run's trace.
+    pub(crate) place: Option<Place>,
+    pub(crate) route: ModelRoute,
+    pub(crate) model: String,
+    pub(crate) decision: Option<Decision>,
     pub(super) began: Instant,
-    pub(super) status: u16,
-    pub(super) code: Option<String>,
+    pub(crate) status: u16,
+    pub(crate) code: Option<String>,
     /// Bytes of the answer that were handed on.
     pub(super) bytes: u64,
-    pub(super) usage: Usage,
+    pub(crate) usage: Usage,
     pub(super) cost: Money,
     /// It is worth writing down.
     pub(super) is_news: bool,
@@ -40,6 +43,7 @@ impl Told {
     pub(super) fn new(route: ModelRoute) -> Self {
         Self {
             run: None,
+            place: None,
             route,
             model: String::new(),
             decision: None,
@@ -80,6 +84,7 @@ impl Control {
             return;
         }
         let took = told.began.elapsed();
+        self.trace_program(&told, took);
         let allowed = told.decision.as_ref().is_none_or(Decision::is_allowed);
         let action = if allowed { "model.called" } else { "model.denied" };
         let detail = json!({

@@ -8,6 +8,7 @@ use domain::{Event, MessageId, TurnId};
 use llm::{Reply, StreamEvent};
 use providers::{Model, ModelError, ModelStream, Retry};
 use store::Asker;
+use telemetry::Span;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::Speaking;
@@ -38,6 +39,19 @@ pub(super) enum Heard {
     Failed(ModelError, Option<Reply>),
 }
 
+impl Heard {
+    fn trace(&self, span: &mut Span) {
+        match self {
+            Self::Reply(reply) => {
+                span.set("gen_ai.usage.input_tokens", reply.usage.total_input());
+                span.set("gen_ai.usage.output_tokens", reply.usage.output);
+            }
+            Self::Cut(_, why) => span.fail(why.code()),
+            Self::Failed(..) => span.fail("model_failed"),
+        }
+    }
+}
+
 /// Why a model was hung up on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Why {
@@ -45,6 +59,15 @@ pub(super) enum Why {
     Stale,
     /// What was reserved is used up.
     Budget,
+}
+
+impl Why {
+    const fn code(self) -> &'static str {
+        match self {
+            Self::Stale => "cut",
+            Self::Budget => "budget_exhausted",
+        }
+    }
 }
 
 impl Control {
@@ -62,6 +85,8 @@ impl Control {
         if speaking.cut.is_cancelled() {
             return (Heard::Cut(None, Why::Stale), 0);
         }
+        let mut span = self.0.traces.begin("model", speaking.place.any_beneath());
+        span.set("gen_ai.request.model", model.name.as_str());
         let mut lost = 0;
         let on_retry = |retry: Retry| {
             lost += u32::from(retry.may_have_cost);
@@ -72,15 +97,20 @@ impl Control {
             () = speaking.cut.cancelled() => None,
             asked = self.0.providers.stream(model, body, on_retry) => Some(asked),
         };
-        match asked {
-            Some(Ok(stream)) => (self.hear(live, speaking, opened, stream, meter).await, lost),
+        let heard = match asked {
+            Some(Ok(stream)) => self.hear(live, speaking, opened, stream, meter).await,
             Some(Err(error)) => {
                 lost += u32::from(error.may_have_cost());
-                (Heard::Failed(error, None), lost)
+                Heard::Failed(error, None)
             }
             // The provider has the request, and hanging up does not take it back.
-            None => (Heard::Cut(None, Why::Stale), lost + 1),
-        }
+            None => {
+                lost += 1;
+                Heard::Cut(None, Why::Stale)
+            }
+        };
+        heard.trace(&mut span);
+        (heard, lost)
     }
 
     async fn hear(

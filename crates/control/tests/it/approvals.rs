@@ -7,7 +7,7 @@ use domain::{ApprovalAnswer, ApprovalState, Delivery, Door, Event, RunState, Ses
 use lifecycle::Tasks;
 use policy::Scope;
 use serde_json::{Value, json};
-use store::{Approval, ApprovalFilter, Asker, AuditFilter, AuditFrom, Target};
+use store::{Approval, ApprovalFilter, Asker, AuditFilter, AuditFrom, Store, Target};
 use testkit::model_server::Answer;
 use testkit::within;
 
@@ -90,11 +90,17 @@ async fn decide(
 }
 
 /// Approves it once where the process, which is to die, hears nothing of it.
-async fn approve_unheard(world: &World, approval: &Approval) {
-    let decided = world
-        .store
-        .decide(world.asker, approval.id, ApprovalAnswer::Once, None, approval.sha256);
+async fn approve(store: &Store, asker: Asker, approval: &Approval) {
+    let decided = store.decide(asker, approval.id, ApprovalAnswer::Once, None, approval.sha256);
     decided.await.unwrap();
+}
+
+/// It is approved while there is no process: nothing that waited for it hears of it.
+async fn approved_unheard(world: World, approval: &Approval) -> World {
+    let asker = world.asker;
+    world
+        .restarted_when(async |store: &Store| approve(store, asker, approval).await)
+        .await
 }
 
 async fn state(world: &World, approval: &Approval) -> ApprovalState {
@@ -170,7 +176,7 @@ async fn what_a_definition_calls_secret_is_asked_about_by_its_digest() {
     let _end = tasks.stop().drop_guard();
     let port = upstream(&tasks).await;
     let mut world = World::new(asking_services(port)).await;
-    let call = "service crm.get {\"id\":\"1\",\"pin\":\"pin-4711\"}";
+    let call = "service crm.get {\"id\":\"1\",\"pin\":\"pin-of-no-clock-4711\"}";
     world.will_call(&[("a", call)]);
     world.will_call(&[("b", call)]);
     world.will_say("So be it.");
@@ -180,7 +186,7 @@ async fn what_a_definition_calls_secret_is_asked_about_by_its_digest() {
     let request: Value = serde_json::from_str(&approval.request).unwrap();
     assert_eq!(request["arguments"]["id"], "1");
     assert_eq!(request["arguments"]["pin"]["redacted"], true, "{request}");
-    assert!(!approval.request.contains("4711"), "{approval:?}");
+    assert!(!approval.request.contains("pin-of-no-clock"), "{approval:?}");
     // The call that is made again after a restart meets its answer, and is made with what it says.
     world = world.restarted().await;
     decide(&world, &approval, ApprovalAnswer::Once, "").await.unwrap();
@@ -198,14 +204,14 @@ async fn what_a_definition_calls_secret_is_asked_about_by_its_digest() {
             .map(|record| &record.entry.detail)
             .collect::<Vec<_>>(),
     );
-    assert!(!audit.unwrap().contains("4711"));
+    assert!(!audit.unwrap().contains("pin-of-no-clock"));
     for event in world.events(accepted.session).await {
         let told = matches!(
             event.event,
             Event::ApprovalRequested { .. } | Event::ServiceCalled { .. }
         );
         assert!(
-            !told || !serde_json::to_string(&event).unwrap().contains("4711"),
+            !told || !serde_json::to_string(&event).unwrap().contains("pin-of-no-clock"),
             "{event:?}"
         );
     }
@@ -385,10 +391,9 @@ async fn a_restart_changes_nothing_of_a_reply_that_is_held_back() {
         let approval = asked(&world, accepted.session, 1).await;
         waits(&world, accepted.session).await;
         if answered_before {
-            approve_unheard(&world, &approval).await;
-        }
-        world = world.restarted().await;
-        if !answered_before {
+            world = approved_unheard(world, &approval).await;
+        } else {
+            world = world.restarted().await;
             assert_eq!(state(&world, &approval).await, ApprovalState::Pending);
             decide(&world, &approval, ApprovalAnswer::Once, "").await.unwrap();
         }
@@ -415,10 +420,9 @@ async fn a_restart_finds_the_question_and_asks_again_for_what_was_used() {
         let approval = asked(&world, accepted.session, 1).await;
         waits(&world, accepted.session).await;
         if approved {
-            approve_unheard(&world, &approval).await;
-        }
-        world = world.restarted().await;
-        if !approved {
+            world = approved_unheard(world, &approval).await;
+        } else {
+            world = world.restarted().await;
             decide(&world, &approval, ApprovalAnswer::Once, "").await.unwrap();
         }
         world.done(&accepted).await;
@@ -426,17 +430,19 @@ async fn a_restart_finds_the_question_and_asks_again_for_what_was_used() {
         assert!(result(&world, accepted.session).await.contains(ANSWERED));
     }
     // Used, and the answer was lost: it is not called twice on one approval.
-    let mut world = World::new(asking_services(port)).await;
+    let world = World::new(asking_services(port)).await;
     world.will_call(&[("a", get)]);
     world.will_call(&[("b", get)]);
     world.will_say("So be it.");
     let accepted = world.prompt("go").await;
     let approval = asked(&world, accepted.session, 1).await;
-    approve_unheard(&world, &approval).await;
-    // By the call that waits, where it has seen the answer already; never twice.
-    world.store.use_approval(Asker::System, approval.id).await.unwrap();
-    assert!(!world.store.use_approval(Asker::System, approval.id).await.unwrap());
-    world = world.restarted().await;
+    let asker = world.asker;
+    let used = async |store: &Store| {
+        approve(store, asker, &approval).await;
+        assert!(store.use_approval(Asker::System, approval.id).await.unwrap());
+        assert!(!store.use_approval(Asker::System, approval.id).await.unwrap());
+    };
+    let world = world.restarted_when(used).await;
     let second = asked(&world, accepted.session, 2).await;
     assert_ne!(second.id, approval.id);
     decide(&world, &second, ApprovalAnswer::Deny, "").await.unwrap();

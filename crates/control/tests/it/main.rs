@@ -5,6 +5,9 @@
 
 mod approvals;
 mod budgets;
+mod clock;
+mod files;
+mod generations;
 mod hostile;
 mod killing;
 mod prompts;
@@ -12,8 +15,12 @@ mod raw;
 mod rights;
 mod sandboxes;
 mod services;
+mod sleep;
+mod snapshots;
 mod tokens;
+mod traces;
 mod turns;
+mod warm;
 mod watching;
 mod way_out;
 mod world;

@@ -1,7 +1,9 @@
 //! Calls of models that programs in a sandbox make by themselves: on the run's scope, caps and ledger, and on nothing else.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use control::Outside;
 use domain::{Event, Money};
 use futures::StreamExt;
 use link::client::{Client, ClientError};
@@ -10,8 +12,10 @@ use protocol::ModelRoute;
 use providers::{ModelSettings, ProviderKind};
 use serde_json::{Value, json};
 use store::{Accepted, Asker};
+use telemetry::Traces;
 use testkit::model_server::{Answer, Protocol, Speech};
 use testkit::within;
+use testkit::{CollectedSpan, Collector};
 
 use crate::world::{Differs, World};
 
@@ -185,6 +189,52 @@ async fn threat_133_a_program_is_answered_in_its_language_and_its_session_pays()
         assert_eq!(spend.spent, world.ledger().await.iter().map(|entry| entry.cost).sum());
         assert_eq!(world.ledger().await.len() as u64, world.models.count());
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_programs_call_stands_in_the_trace_of_its_run_without_a_word_of_what_was_said() {
+    let collector = Arc::new(Collector::start().await);
+    let told_to = Arc::clone(&collector);
+    let (world, accepted, client) = running(Differs {
+        outside: Arc::new(move |_, tasks| Outside {
+            traces: Traces::start(&told_to.address(), tasks).unwrap(),
+            ..Outside::default()
+        }),
+        ..Differs::default()
+    })
+    .await;
+    let route = ModelRoute::Messages;
+    world.models.next(Answer::Say(speech(100, 0, 50)));
+    asked(&client, route, &body(route, "secret words")).await.unwrap();
+    let mut unknown = body(route, "secret words");
+    unknown["model"] = "secret-model".into();
+    asked(&client, route, &unknown).await.unwrap_err();
+    told(&world, &accepted, 2).await;
+    over(&world, &accepted).await;
+    let trace = accepted.run.bits().to_be_bytes();
+    let spans = collector
+        .spans(|spans| spans.iter().any(|span| span.name == "run" && span.trace_id == trace))
+        .await;
+    let about = |span: &CollectedSpan| format!("{:?}", span.attributes);
+    let (programs, turns): (Vec<_>, Vec<_>) = spans
+        .iter()
+        .filter(|span| span.trace_id == trace && ["model", "turn"].contains(&span.name.as_str()))
+        .partition(|span| about(span).contains("belljar.route"));
+    assert_eq!(programs.len(), 2, "{spans:#?}");
+    for program in &programs {
+        let first_turn = turns.iter().find(|span| span.span_id == program.parent_span_id);
+        assert_eq!(first_turn.map(|span| span.name.as_str()), Some("turn"), "{spans:#?}");
+    }
+    let all: String = programs.iter().copied().map(about).collect();
+    for said in [
+        "IntValue(100)",
+        "IntValue(50)",
+        "StringValue(\"m\")",
+        "StringValue(\"unknown\")",
+    ] {
+        assert!(all.contains(said), "{said}: {all}");
+    }
+    assert!(!format!("{spans:?}").contains("secret"), "{spans:#?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

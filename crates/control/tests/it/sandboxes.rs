@@ -89,7 +89,7 @@ async fn a_user_has_so_many_sandboxes_and_the_unused_ones_make_room() {
         sessions.push(accepted.session);
     }
     assert_eq!(world.sandboxes.list().await.unwrap().len(), 2);
-    let removed = |event: &Event| matches!(event, Event::Sandbox { state, .. } if state == "removed");
+    let removed = |event: &Event| matches!(event, Event::Sandbox { state, .. } if state == "hibernated");
     world.event(sessions[0], "the first to make room", removed).await;
     // Those in use stay, and one more is refused in words.
     for count in 1..=2 {
@@ -152,7 +152,7 @@ async fn an_idle_sandbox_is_frozen_woken_and_removed_and_its_files_stay() {
         || Differs {
             config: |config| {
                 config.freeze_after = Duration::from_millis(80);
-                config.remove_after = Duration::from_secs(3);
+                config.hibernate_after = Duration::from_secs(3);
             },
             ..Differs::default()
         },
@@ -177,7 +177,7 @@ async fn an_idle_sandbox_is_frozen_woken_and_removed_and_its_files_stay() {
                 .upload(world.asker, accepted.session, "notes", bytes)
                 .await
                 .unwrap();
-            let removed = |event: &Event| matches!(event, Event::Sandbox { state, .. } if state == "removed");
+            let removed = |event: &Event| matches!(event, Event::Sandbox { state, .. } if state == "hibernated");
             world
                 .event(accepted.session, "the sandbox to be removed", removed)
                 .await;

@@ -27,6 +27,7 @@ async fn turn(world: &World, accepted: &Accepted) -> TurnRequest {
         epoch: run.epoch,
         turn: 2,
         results: vec![],
+        times: Vec::new(),
         tool_choice: ToolChoice::Auto,
     }
 }
@@ -90,7 +91,7 @@ async fn threat_060_a_token_is_replaced_in_mid_run() {
         config: |config| {
             config.token_life = Duration::from_millis(400);
             config.freeze_after = Duration::from_millis(80);
-            config.remove_after = Duration::from_secs(60);
+            config.hibernate_after = Duration::from_secs(60);
         },
         ..Differs::default()
     })

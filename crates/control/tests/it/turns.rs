@@ -26,6 +26,7 @@ fn turn(run: RunId, epoch: Epoch, turn: u32, results: &[(&str, &str)]) -> TurnRe
         epoch,
         turn,
         results: results.iter().map(result).collect(),
+        times: Vec::new(),
         tool_choice: ToolChoice::Auto,
     }
 }

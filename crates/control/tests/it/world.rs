@@ -1,24 +1,32 @@
 //! A control plane with everything round it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use control::{Config, Control, NewPrompt, Outside, Position, Watched};
-use domain::{Author, Block, Delivery, Door, Event, Message, NumberedEvent, Placement, RunId, RunState, SessionId};
+use control::{Base, Config, Control, NewPrompt, Outside, Position, Watched};
+use domain::{
+    Author, Block, Delivery, Door, Event, Message, NumberedEvent, Placement, RunId, RunState, SessionId, Timestamp,
+};
 use futures::StreamExt;
 use lifecycle::{DropGuard, Tasks};
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use sandbox::{ImageDigest, SandboxProvider, Simulator};
 use secret::Secret;
 use serde_json::{Value, json};
-use store::{Accepted, Asker, AuditFilter, AuditFrom, AuditRecord, LedgerEntry, Run, Store, Target, UsageFilter, User};
+use store::{
+    Accepted, Asker, AuditFilter, AuditFrom, AuditRecord, Clock, LedgerEntry, Run, Store, StoreError, Target,
+    UsageFilter, User,
+};
 use tempfile::TempDir;
 use testkit::model_server::{Answer, ModelServer, Speech};
 use testkit::within;
 
+pub(crate) mod bucket;
 pub(crate) mod crm;
 mod host;
 mod inside;
+mod keeps;
 
 use host::Host;
 pub(crate) use inside::Inside;
@@ -46,6 +54,8 @@ pub(crate) struct World {
     outside: MakeOutside,
     tasks: Tasks,
     folder: TempDir,
+    /// Milliseconds by which the store's clock is ahead of the machine's.
+    ahead: Arc<AtomicI64>,
     _end: DropGuard,
 }
 
@@ -93,16 +103,21 @@ impl World {
         let folder = TempDir::with_prefix("belljar-control-").unwrap();
         let models = Arc::new(ModelServer::start().await);
         let inside = Arc::new(Inside::default());
+        let _ = inside.git.set(folder.path().join("git"));
+        // Nothing is set yet.
+        let _ = inside.keeps.set(keeps::keeps());
         let sandboxes = Arc::new(Simulator::new([image()], Arc::clone(&inside).program()).unwrap());
         let providers = providers(&models, differs.model);
-        let mut config = Config::new("m", image());
+        let mut config = Config::new("m", Base::new(image()));
         config.placement = differs.placement;
         config.drain = Duration::from_millis(50);
+        config.run_snapshots = 0;
         config.system = Some("You are tested.".to_owned());
         config.tools = agent::definitions().to_vec();
         (differs.config)(&mut config);
         let host = Arc::new(Host::new(Arc::clone(&sandboxes)));
-        let (control, store, tasks, end) = start(&folder, &config, &providers, &host, &differs.outside).await;
+        let ahead = Arc::default();
+        let (control, store, tasks, end) = start(&folder, &config, &providers, &host, &differs.outside, &ahead).await;
         let user = store.create_user(Asker::System, "ada", false).await.unwrap();
         let asker = Asker::User {
             id: user.id,
@@ -123,20 +138,40 @@ impl World {
             outside: differs.outside,
             tasks,
             folder,
+            ahead,
             _end: end,
         }
     }
 
+    /// The machine's clock is set.
+    pub(crate) fn set_clock_ahead(&self, by: Duration) {
+        self.ahead
+            .store(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+
     /// The process dies without a word, and another begins on the same store and sandboxes.
     pub(crate) async fn restarted(self) -> Self {
+        self.restarted_after(async || ()).await
+    }
+
+    /// The same; something happens while there is no process.
+    pub(crate) async fn restarted_after(self, meanwhile: impl AsyncFnOnce()) -> Self {
         let Self {
             control, store, tasks, ..
         } = self;
         store.close().await;
         tasks.shut_down(Duration::from_secs(20)).await;
         drop((control, store));
-        let (control, store, tasks, end) =
-            start(&self.folder, &self.config, &self.providers, &self.host, &self.outside).await;
+        meanwhile().await;
+        let (control, store, tasks, end) = start(
+            &self.folder,
+            &self.config,
+            &self.providers,
+            &self.host,
+            &self.outside,
+            &self.ahead,
+        )
+        .await;
         Self {
             control,
             store,
@@ -144,6 +179,37 @@ impl World {
             _end: end,
             ..self
         }
+    }
+
+    /// The same; something is written to the store meanwhile of which no process is told.
+    pub(crate) async fn restarted_when(self, written: impl AsyncFnOnce(&Store)) -> Self {
+        let path = self.folder.path().join("store.db");
+        self.restarted_after(async || {
+            let store = Store::open(store::Config::new(path)).await.unwrap();
+            written(&store).await;
+            store.close().await;
+        })
+        .await
+    }
+
+    /// Another control plane on the same store and sandboxes.
+    pub(crate) async fn beside(&self) -> (Control, DropGuard) {
+        let tasks = Tasks::new();
+        let provider: Arc<dyn SandboxProvider> = self.host.clone();
+        let control = Control::start(
+            self.config.clone(),
+            self.store.clone(),
+            self.providers.clone(),
+            provider,
+            (self.outside)(self.folder.path(), &tasks),
+            tasks.clone(),
+        );
+        (control.await.unwrap(), tasks.stop().drop_guard())
+    }
+
+    /// What signs this installation's URLs, where its files are kept.
+    pub(crate) fn tickets(&self) -> objects::Tickets {
+        objects::Tickets::open(&self.folder.path().join("objects.key")).unwrap()
     }
 
     pub(crate) fn target(&self) -> Target {
@@ -269,10 +335,23 @@ async fn start(
     providers: &Providers,
     host: &Arc<Host>,
     outside: &MakeOutside,
+    ahead: &Arc<AtomicI64>,
 ) -> (Control, Store, Tasks, DropGuard) {
-    let store = Store::open(store::Config::new(folder.path().join("store.db")))
-        .await
-        .unwrap();
+    let path = folder.path().join("store.db");
+    // What a process before this one was reading holds the file for a moment longer.
+    let store = testkit::eventually_async("the store to be free", async || {
+        let ahead = Arc::clone(ahead);
+        let clock = Clock::of(move || Timestamp(Timestamp::now().0 + ahead.load(Ordering::SeqCst)));
+        let settings = store::Config {
+            clock,
+            ..store::Config::new(path.clone())
+        };
+        match Store::open(settings).await {
+            Err(StoreError::InUse { .. }) => None,
+            opened => Some(opened.unwrap()),
+        }
+    })
+    .await;
     let tasks = Tasks::new();
     let provider: Arc<dyn SandboxProvider> = host.clone();
     let control = Control::start(

@@ -5,16 +5,17 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use channel::{Descriptors, Lines};
+use domain::InstallationId;
 use lifecycle::{DropGuard, Stop, Tasks};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::wire::{Answer, Hello, LONGEST_REPLY, Order, Request, Saying};
+use crate::wire::{Answer, Failure, Hello, LONGEST_REPLY, Order, Request, Saying};
 
 /// Orders that wait to be written. Who gives more waits.
 const MOST_ORDERS: usize = 64;
@@ -45,18 +46,27 @@ type Waiting = Mutex<HashMap<u64, oneshot::Sender<Answered>>>;
 
 #[derive(Debug)]
 pub(super) struct Connection {
+    /// What the other side is.
+    host: Hello,
     next: AtomicU64,
     orders: mpsc::Sender<Request>,
     waiting: Arc<Waiting>,
+    /// Why the other side ended it, in words.
+    refused: Arc<OnceLock<String>>,
     ended: Stop,
     _life: DropGuard,
 }
 
 /// Connects, however often it takes, to a host agent that is away no longer than `absence`.
-pub(super) async fn dial(path: &Path, absence: Duration, tasks: &Tasks) -> Result<Connection, DialError> {
+pub(super) async fn dial(
+    path: &Path,
+    installation: InstallationId,
+    absence: Duration,
+    tasks: &Tasks,
+) -> Result<Connection, DialError> {
     let begun = Instant::now();
     loop {
-        let error = match attempt(path, tasks).await {
+        let error = match attempt(path, installation, tasks).await {
             Err(error @ DialError::Absent { .. }) => error,
             end => return end,
         };
@@ -67,7 +77,7 @@ pub(super) async fn dial(path: &Path, absence: Duration, tasks: &Tasks) -> Resul
     }
 }
 
-async fn attempt(path: &Path, tasks: &Tasks) -> Result<Connection, DialError> {
+async fn attempt(path: &Path, installation: InstallationId, tasks: &Tasks) -> Result<Connection, DialError> {
     let absent = |source| DialError::Absent {
         path: path.to_owned(),
         source,
@@ -85,37 +95,45 @@ async fn attempt(path: &Path, tasks: &Tasks) -> Result<Connection, DialError> {
     };
     let mut lines = Lines::new(Arc::clone(&stream), LONGEST_REPLY, Descriptors::Taken);
     // It may be refused and closed before it is written: what the other side said matters more.
-    let _ = timeout(PATIENCE, channel::write(&stream, &Hello::ours(), None)).await;
+    let _ = timeout(PATIENCE, channel::write(&stream, &Hello::of(installation), None)).await;
     let line = timeout(PATIENCE, lines.next()).await.map_err(late)?;
     let Some(line) = line.map_err(|error| absent(io::Error::other(error)))? else {
         return Err(absent(ErrorKind::UnexpectedEof.into()));
     };
-    match serde_json::from_slice(&line) {
-        Ok(Saying::Hello(hello)) => hello.check().map_err(refused)?,
+    let host = match serde_json::from_slice(&line) {
+        Ok(Saying::Hello(hello)) => hello.check().map(|()| hello).map_err(refused)?,
         Ok(Saying::Refused(reason)) => return Err(refused(reason)),
         _ => return Err(refused("it does not speak the host API".to_owned())),
-    }
+    };
     let (orders, outgoing) = mpsc::channel(MOST_ORDERS);
     let waiting = Arc::new(Waiting::default());
     let ended = tasks.stop().child_token();
     let life = ended.clone().drop_guard();
-    let read = read_replies(lines, Arc::clone(&waiting));
+    let refusal = Arc::new(OnceLock::new());
+    let read = read_replies(lines, Arc::clone(&waiting), Arc::clone(&refusal));
     let write = write_orders(stream, outgoing);
     let (stop, answers) = (ended.clone(), Arc::clone(&waiting));
     tasks.spawn(async move {
         // Whichever ends first ends the connection, and with it whoever waits for an answer.
         let _ = stop
             .run_until_cancelled(async {
-                tokio::select! { () = read => (), () = write => () }
+                tokio::pin!(read);
+                let written = tokio::select! { () = &mut read => return, written = write => written };
+                if written.is_err() {
+                    // Its last words may still be there to be read.
+                    let _ = timeout(PATIENCE, read).await;
+                }
             })
             .await;
         stop.cancel();
         held(&answers).clear();
     });
     Ok(Connection {
+        host,
         next: AtomicU64::new(0),
         orders,
         waiting,
+        refused: refusal,
         ended,
         _life: life,
     })
@@ -129,6 +147,14 @@ impl Connection {
 
     /// Gives an order and waits for its answer, for as long as it takes or the connection lives.
     pub(super) async fn ask(&self, order: Order) -> Result<Answered, Lost> {
+        if order.since() > self.host.protocol {
+            let words = format!(
+                "the host agent is older than this (build {}) and does not know that order: run the same release of \
+                 Belljar on both sides",
+                self.host.build.chars().take(40).collect::<String>()
+            );
+            return Ok((Answer::Failed(Failure::Unavailable(words)), None));
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
         held(&self.waiting).insert(number, sender);
@@ -137,14 +163,22 @@ impl Connection {
             number,
         };
         let asked = async {
-            self.orders.send(Request { number, order }).await.map_err(|_| Lost)?;
-            answer.await.map_err(|_| Lost)
+            self.orders.send(Request { number, order }).await.ok()?;
+            answer.await.ok()
         };
         // The end is looked at beside the answer: it may have come before this order stood on the list.
-        tokio::select! {
+        let answered = tokio::select! {
             biased;
             answered = asked => answered,
-            () = self.ended.cancelled() => Err(Lost),
+            () = self.ended.cancelled() => None,
+        };
+        match (answered, self.refused.get()) {
+            (Some(answered), _) => Ok(answered),
+            (None, Some(reason)) => {
+                let words = format!("the host agent refuses: {reason}");
+                Ok((Answer::Failed(Failure::Unavailable(words)), None))
+            }
+            (None, None) => Err(Lost),
         }
     }
 }
@@ -161,7 +195,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-async fn read_replies(mut lines: Lines, waiting: Arc<Waiting>) {
+async fn read_replies(mut lines: Lines, waiting: Arc<Waiting>, refused: Arc<OnceLock<String>>) {
     loop {
         let line = match lines.next().await {
             Ok(Some(line)) => line,
@@ -180,19 +214,25 @@ async fn read_replies(mut lines: Lines, waiting: Arc<Waiting>) {
                     let _ = asker.send((answer, descriptor));
                 }
             }
-            Ok(Saying::Refused(reason)) => return tracing::warn!(reason, "the host agent refuses"),
+            Ok(Saying::Refused(reason)) => {
+                tracing::warn!(reason, "the host agent refuses");
+                // It refuses once.
+                let _ = refused.set(reason);
+                return;
+            }
             Ok(Saying::Hello(_)) => {}
             Err(error) => return tracing::warn!(%error, "the host agent is not understood"),
         }
     }
 }
 
-async fn write_orders(stream: Arc<UnixStream>, mut outgoing: mpsc::Receiver<Request>) {
+async fn write_orders(stream: Arc<UnixStream>, mut outgoing: mpsc::Receiver<Request>) -> io::Result<()> {
     while let Some(request) = outgoing.recv().await {
-        if let Err(error) = channel::write(&stream, &request, None).await {
-            return tracing::debug!(%error, "an order could not be written to the host agent");
-        }
+        channel::write(&stream, &request, None)
+            .await
+            .inspect_err(|error| tracing::debug!(%error, "an order could not be written to the host agent"))?;
     }
+    Ok(())
 }
 
 fn held(waiting: &Waiting) -> MutexGuard<'_, HashMap<u64, oneshot::Sender<Answered>>> {

@@ -28,7 +28,7 @@ impl Agent {
         HostClient {
             patience: Some(Duration::from_millis(300)),
             absence: Duration::from_millis(100),
-            ..HostClient::new(self.folder.path().join("host.sock"), &self.tasks)
+            ..HostClient::new(self.folder.path().join("host.sock"), InstallationId::new(), &self.tasks)
         }
     }
 
@@ -62,7 +62,7 @@ async fn an_agent_that_is_not_there_is_named_with_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let client = HostClient {
         absence: Duration::ZERO,
-        ..HostClient::new(folder.path().join("host.sock"), &Tasks::new())
+        ..HostClient::new(folder.path().join("host.sock"), InstallationId::new(), &Tasks::new())
     };
     let error = testkit::within("the client to give up", client.list())
         .await
@@ -111,6 +111,7 @@ async fn create_interrupted(then: impl FnOnce(&SandboxSpec) -> Answer) -> Result
         session: SessionId::new(),
         image: sandbox::ImageDigest::from_bytes([1; 32]),
         limits: sandbox::Limits::default(),
+        builder: false,
     };
     let answering = async {
         let (_, mut lines) = agent.accept(Saying::Hello(Hello::ours())).await;
@@ -142,6 +143,7 @@ async fn a_sandbox_that_was_made_while_the_connection_was_lost_is_found() {
             state: sandbox::SandboxState::Running,
             root_uid: 7,
             created: domain::Timestamp(1),
+            builder: false,
         })
     };
     assert_eq!(create_interrupted(made).await.unwrap().root_uid, 7);
@@ -153,4 +155,36 @@ async fn a_sandbox_of_which_nothing_is_left_may_be_ordered_again() {
         .await
         .unwrap_err();
     assert!(matches!(error, ProviderError::Unavailable(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_older_agent_is_asked_for_nothing_that_it_does_not_know() {
+    let agent = Agent::new();
+    let client = agent.client();
+    let older = async {
+        let hello = Hello {
+            protocol: 1,
+            ..Hello::ours()
+        };
+        let (stream, mut lines) = agent.accept(Saying::Hello(hello)).await;
+        let asked = lines.next().await.unwrap().unwrap();
+        let asked: Request = serde_json::from_slice(&asked).unwrap();
+        assert_eq!(asked.order, Order::List);
+        let reply = Saying::Reply {
+            number: asked.number,
+            answer: Answer::Statuses(Vec::new()),
+        };
+        channel::write(&stream, &reply, None).await.unwrap();
+        assert!(lines.next().await.unwrap().is_none());
+    };
+    let asking = async {
+        let error = client.assign(SandboxId::new(), SessionId::new()).await.unwrap_err();
+        assert!(error.to_string().contains("does not know that order"), "{error}");
+        assert!(client.list().await.unwrap().is_empty());
+        drop(client);
+    };
+    testkit::within("the client to ask for what is known", async {
+        tokio::join!(older, asking)
+    })
+    .await;
 }

@@ -32,7 +32,7 @@ pub(super) fn filter(_machine: &Machine) -> Result<String, Lack> {
 /// A container is made, up to the point where its program would start, and removed.
 pub(super) fn container(machine: &Machine) -> Result<String, Lack> {
     let says = machine
-        .run(&machine.command, &["--version"], "")
+        .run(machine.oci_runtime(), &["--version"], "")
         .map_err(|failed| lack(machine, failed))?;
     let (name, folder) = (unique_name(), folder_in(&std::env::temp_dir())?);
     let root = folder.path().join("rootfs");
@@ -67,8 +67,11 @@ pub(super) fn image(machine: &Machine) -> Result<String, Lack> {
         &format!("the image's configuration in {} is broken", image.display()),
         build,
     )?;
+    // It leads to the lowest layer, and OCI runtimes take no link.
+    let root = image.join("rootfs").canonicalize();
+    let root = root.or_lacking(&format!("the image in {} is not whole", image.display()), build)?;
     let (name, folder) = (unique_name(), folder_in(&std::env::temp_dir())?);
-    let spec = spec(&name, &image.join("rootfs"), &["/bin/sh", "-c", "exit 0"]);
+    let spec = spec(&name, &root, &["/bin/sh", "-c", "exit 0"]);
     run(machine, folder.path(), &name, &spec, "run").map_err(|lack| {
         Lack::lacking(
             format!("no program of the image {} runs: {}", image.display(), lack.says()),
@@ -79,9 +82,9 @@ pub(super) fn image(machine: &Machine) -> Result<String, Lack> {
 }
 
 fn lack(machine: &Machine, failed: NotDone) -> Lack {
-    let package = machine.command.file_name().unwrap_or_default().to_string_lossy();
+    let package = machine.oci_runtime().file_name().unwrap_or_default().to_string_lossy();
     failed.lack(
-        &machine.command,
+        machine.oci_runtime(),
         &package,
         "look at its message; another OCI runtime can be named in the configuration",
     )
@@ -94,15 +97,23 @@ fn run(machine: &Machine, folder: &Path, name: &str, spec: &Value, how: &str) ->
     let state = state.to_string_lossy();
     let made = machine.run_quietly(folder, &["--root", &state, how, "--bundle", &bundle, name]);
     // Whatever came of it: a container that is not there is removed.
-    let removed = machine.run(&machine.command, &["--root", &state, "delete", "--force", name], "");
+    let removed = machine.run(
+        machine.oci_runtime(),
+        &["--root", &state, "delete", "--force", name],
+        "",
+    );
     made.and(removed.map(|_| ())).map_err(|failed| lack(machine, failed))
 }
 
 impl Machine {
+    fn oci_runtime(&self) -> &Path {
+        self.command.as_deref().unwrap_or(Path::new("runc"))
+    }
+
     /// Runs the OCI runtime with its output in a file: a container that was made holds on to pipes.
     fn run_quietly(&self, folder: &Path, arguments: &[&str]) -> Result<(), NotDone> {
         let log = folder.join("log");
-        let command = self.command.to_string_lossy();
+        let command = self.oci_runtime().to_string_lossy();
         let script = "log=$1; shift; exec \"$@\" </dev/null >\"$log\" 2>&1";
         let log_name = log.to_string_lossy();
         let arguments: Vec<&str> = ["-c", script, "sh", &log_name, &command]

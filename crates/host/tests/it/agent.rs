@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{SandboxId, SessionId};
+use domain::{InstallationId, SandboxId, SessionId, SnapshotId};
 use host::HostClient;
 use lifecycle::Tasks;
 use sandbox::{
-    ImageDigest, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage, Simulator,
+    ImageDigest, ImageStatus, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage,
+    Simulator, SnapshotStatus, Snapshots,
 };
 use tokio::sync::Semaphore;
 
@@ -23,6 +24,7 @@ pub(crate) fn spec() -> SandboxSpec {
         session: SessionId::new(),
         image: image(),
         limits: Limits::default(),
+        builder: false,
     }
 }
 
@@ -34,6 +36,7 @@ pub(crate) fn simulator() -> Simulator {
 pub(crate) struct Agent {
     folder: tempfile::TempDir,
     client_uid: u32,
+    installation: InstallationId,
     tasks: Mutex<Tasks>,
 }
 
@@ -42,6 +45,7 @@ impl Agent {
         let agent = Self {
             folder: tempfile::tempdir().unwrap(),
             client_uid,
+            installation: InstallationId::new(),
             tasks: Mutex::default(),
         };
         agent.run(provider);
@@ -52,14 +56,20 @@ impl Agent {
         self.folder.path().join("host.sock")
     }
 
+    /// A client of the installation that this host agent works for.
     pub(crate) fn client(&self, tasks: &Tasks) -> HostClient {
-        HostClient::new(self.socket(), tasks)
+        self.client_of(self.installation, tasks)
+    }
+
+    pub(crate) fn client_of(&self, installation: InstallationId, tasks: &Tasks) -> HostClient {
+        HostClient::new(self.socket(), installation, tasks)
     }
 
     fn run(&self, provider: Arc<dyn SandboxProvider>) {
         let listener = host::listen(&self.socket(), self.client_uid).unwrap();
+        let claim = self.folder.path().join("installation");
         let tasks = self.tasks.lock().unwrap();
-        drop(tasks.spawn(host::serve(listener, provider, self.client_uid, tasks.clone())));
+        drop(tasks.spawn(host::serve(listener, provider, self.client_uid, claim, tasks.clone())));
     }
 
     /// Ends the agent; orders that were begun are carried out first.
@@ -77,7 +87,7 @@ impl Agent {
     }
 }
 
-/// A provider that begins to make a sandbox and goes on when it is let.
+/// A provider that begins to make a sandbox, or to keep a session's files, and goes on when it is let.
 pub(crate) struct Slow {
     pub(crate) simulator: Simulator,
     pub(crate) begun: Semaphore,
@@ -106,6 +116,10 @@ impl SandboxProvider for Slow {
         self.simulator.link(id).await
     }
 
+    async fn assign(&self, id: SandboxId, session: SessionId) -> Result<SandboxStatus, ProviderError> {
+        self.simulator.assign(id, session).await
+    }
+
     async fn freeze(&self, id: SandboxId) -> Result<(), ProviderError> {
         self.simulator.freeze(id).await
     }
@@ -122,6 +136,10 @@ impl SandboxProvider for Slow {
         self.simulator.status(id).await
     }
 
+    async fn words(&self, id: SandboxId) -> Result<String, ProviderError> {
+        self.simulator.words(id).await
+    }
+
     async fn usage(&self, id: SandboxId) -> Result<SandboxUsage, ProviderError> {
         self.simulator.usage(id).await
     }
@@ -130,7 +148,41 @@ impl SandboxProvider for Slow {
         self.simulator.list().await
     }
 
+    async fn disks(&self) -> Result<Vec<SessionId>, ProviderError> {
+        self.simulator.disks().await
+    }
+
     async fn remove_disk(&self, session: SessionId) -> Result<(), ProviderError> {
         self.simulator.remove_disk(session).await
+    }
+
+    async fn snapshot(&self, session: SessionId, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
+        self.begun.add_permits(1);
+        self.go_on.acquire().await.unwrap().forget();
+        self.simulator.snapshot(session, snapshot).await
+    }
+
+    async fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
+        self.simulator.restore(snapshot, session).await
+    }
+
+    async fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError> {
+        self.simulator.remove_snapshot(snapshot).await
+    }
+
+    async fn snapshots(&self) -> Result<Snapshots, ProviderError> {
+        self.simulator.snapshots().await
+    }
+
+    async fn commit(&self, id: SandboxId) -> Result<ImageDigest, ProviderError> {
+        self.simulator.commit(id).await
+    }
+
+    async fn images(&self) -> Result<Vec<ImageStatus>, ProviderError> {
+        self.simulator.images().await
+    }
+
+    async fn remove_image(&self, image: &ImageDigest) -> Result<(), ProviderError> {
+        self.simulator.remove_image(image).await
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use domain::InstallationId;
 use lifecycle::Tasks;
 use sandbox::SandboxProvider;
 
@@ -61,7 +62,7 @@ async fn only_the_named_user_and_root_are_served() {
     };
     for uid in [BELLJAR, 0] {
         let (hello, reply) = as_user(uid, listing(socket.clone())).await.unwrap();
-        assert!(hello.contains(r#""protocol":1"#), "{hello}");
+        assert!(hello.contains(r#""protocol":2"#), "{hello}");
         assert_eq!(reply.unwrap(), r#"{"reply":{"number":5,"answer":{"statuses":[]}}}"#);
     }
     // The file system is the first wall.
@@ -82,11 +83,14 @@ async fn nonsense_is_refused_in_words_and_harms_nobody() {
     let agent = Agent::start(Arc::new(simulator()), 0);
     let tasks = Tasks::new();
     let client = agent.client(&tasks);
-    client.list().await.unwrap();
 
     let long = format!("{HELLO}\n{}", "x".repeat(100_000));
     for (say, words) in [
         ("GET / HTTP/1.1\n".to_owned(), "no hello"),
+        (
+            "{\"protocol\":2,\"build\":\"test\"}\n".to_owned(),
+            "of which installation you are",
+        ),
         (format!("{HELLO}\nnonsense\n"), "no order"),
         (
             format!("{HELLO}\n{{\"number\":1,\"order\":{{\"exec\":[\"sh\"]}}}}\n"),
@@ -141,7 +145,10 @@ async fn a_crowd_is_told_that_there_is_no_room() {
 #[tokio::test]
 async fn a_newer_release_is_served_because_it_decides_for_both() {
     let agent = Agent::start(Arc::new(simulator()), 0);
-    let say = format!("{}\n{{\"number\":1,\"order\":\"list\"}}\n", HELLO.replace('1', "2"));
+    let newer = serde_json::json!({
+        "protocol": 99, "build": "test", "installation": InstallationId::new(), "since": "it knows more",
+    });
+    let say = format!("{newer}\n{{\"number\":1,\"order\":\"list\"}}\n");
     let socket = agent.socket();
     let hearing = tokio::task::spawn_blocking(move || {
         let mut stream = dial(&socket).unwrap();

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
+use domain::{InstallationId, SessionId, SnapshotId};
 use lifecycle::Tasks;
 use sandbox::conformance::{self, Subject};
 use sandbox::{Limits, ProviderError, SandboxProvider, SandboxSpec};
@@ -16,8 +17,15 @@ async fn a_provider_behind_the_host_api_conforms() {
     let first = Arc::new(simulator());
     let agent = Arc::new(Agent::start(Arc::clone(&first) as _, 0));
     let client = agent.client(&tasks);
+    let shell = first.shell();
     let machines = Arc::new(Mutex::new(first));
+    let simulated = "behind this host API is the simulator";
     let suite = conformance::run(Subject {
+        shell,
+        kill: Err(simulated),
+        confined: Err(simulated),
+        own_uids: Err(simulated),
+        at_once: 100,
         provider: Arc::new(client),
         image: image(),
         limits: Limits::default(),
@@ -33,6 +41,40 @@ async fn a_provider_behind_the_host_api_conforms() {
         }),
     });
     testkit::within("the suite", suite).await;
+}
+
+#[tokio::test]
+async fn another_installation_is_refused_and_finds_nothing_to_remove() {
+    let tasks = Tasks::new();
+    let machines = Arc::new(simulator());
+    let agent = Agent::start(Arc::clone(&machines) as _, 0);
+    let (own, wanted) = (agent.client(&tasks), spec());
+    own.create(&wanted).await.unwrap();
+
+    let other = InstallationId::new();
+    for restarted in [false, true] {
+        if restarted {
+            agent.restart(Arc::clone(&machines) as _).await;
+        }
+        let other = agent.client_of(other, &tasks);
+        let errors = [
+            other.list().await.unwrap_err(),
+            other.destroy(wanted.id).await.unwrap_err(),
+            other.remove_disk(wanted.session).await.unwrap_err(),
+            other.create(&spec()).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, ProviderError::Unavailable(_)), "{error:?}");
+            assert!(
+                error.to_string().contains("sandboxes of another installation"),
+                "{error}"
+            );
+        }
+        assert_eq!(own.list().await.unwrap().len(), 1);
+    }
+    // Control planes that share a store share its sandboxes.
+    let same = agent.client(&tasks);
+    assert_eq!(same.list().await.unwrap(), own.list().await.unwrap());
 }
 
 #[tokio::test]
@@ -93,6 +135,30 @@ async fn a_slow_order_holds_up_no_other() {
     assert_eq!(testkit::within("the list", client.list()).await.unwrap(), []);
     slow.go_on.add_permits(1);
     testkit::within("the sandbox", creating).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn however_many_disks_are_to_be_copied_other_orders_are_carried_out() {
+    let slow = Slow::new();
+    let agent = Agent::start(Arc::clone(&slow) as _, 0);
+    let tasks = Tasks::new();
+    let client = Arc::new(agent.client(&tasks));
+    let keeping: Vec<_> = (0..100)
+        .map(|_| {
+            let client = Arc::clone(&client);
+            tasks.spawn(async move { client.snapshot(SessionId::new(), SnapshotId::new()).await })
+        })
+        .collect();
+    testkit::within("a copy to be begun", slow.begun.acquire())
+        .await
+        .unwrap()
+        .forget();
+    assert_eq!(testkit::within("the list", client.list()).await.unwrap(), []);
+    slow.go_on.add_permits(100);
+    for keeping in keeping {
+        let kept = testkit::within("an answer", keeping).await.unwrap();
+        assert!(matches!(kept, Err(ProviderError::NoDisk(_))), "{kept:?}");
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,9 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::IntoResponse;
+use bytes::Bytes;
 use domain::{SessionId, Timestamp};
+use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -104,6 +106,16 @@ pub(crate) async fn write_file(
     Query(place): Query<Place>,
     request: Request,
 ) -> Result<Json<Written>, ApiError> {
+    let pieces = arriving(request);
+    doors
+        .control
+        .upload(caller.asker(), session, &place.path, pieces)
+        .await?;
+    Ok(Json(Written { path: place.path }))
+}
+
+/// A body as it arrives; one that brings nothing for too long is given up.
+fn arriving(request: Request) -> BoxStream<'static, std::io::Result<Bytes>> {
     let pieces = request
         .into_body()
         .into_data_stream()
@@ -117,9 +129,43 @@ pub(crate) async fn write_file(
             Err(_) => Some((Err(std::io::Error::from(std::io::ErrorKind::TimedOut)), None)),
         }
     });
-    doors
-        .control
-        .upload(caller.asker(), session, &place.path, pieces.boxed())
-        .await?;
-    Ok(Json(Written { path: place.path }))
+    pieces.boxed()
+}
+
+/// Read the whole workspace as an archive (tar). Links that lead out of it, pipes, sockets, devices and set-uid bits are left out.
+#[utoipa::path(get, path = "/sessions/{session}/workspace", tag = "files", params(("session" = SessionId, Path)),
+    responses((status = 200, description = "The archive.", body = Vec<u8>, content_type = "application/x-tar")))]
+pub(crate) async fn export_files(
+    State(doors): State<Doors>,
+    caller: Caller,
+    Id(session): Id<SessionId>,
+) -> Result<impl IntoResponse, ApiError> {
+    let bytes = doors.control.export(caller.asker(), session).await?;
+    let headers = [
+        (CONTENT_TYPE, "application/x-tar"),
+        (CONTENT_DISPOSITION, "attachment"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    Ok((headers, Body::from_stream(bytes)))
+}
+
+/// What was taken in.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Imported {
+    /// It is the workspace now.
+    imported: bool,
+}
+
+/// Put what is in an archive (tar) in the workspace's place: all of it, or nothing. Refused while a run is under way.
+#[utoipa::path(put, path = "/sessions/{session}/workspace", tag = "files", params(("session" = SessionId, Path)),
+    request_body(content = Vec<u8>, content_type = "application/x-tar"), responses((status = 200, description = "It is there.", body = Imported)))]
+pub(crate) async fn import_files(
+    State(doors): State<Doors>,
+    caller: Caller,
+    Id(session): Id<SessionId>,
+    request: Request,
+) -> Result<Json<Imported>, ApiError> {
+    let archive = arriving(request);
+    doors.control.import(caller.asker(), session, archive).await?;
+    Ok(Json(Imported { imported: true }))
 }

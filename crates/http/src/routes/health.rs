@@ -9,7 +9,7 @@ use utoipa::openapi::OpenApi;
 use crate::api::{Doors, description};
 use crate::authenticate::Caller;
 use crate::error::ApiError;
-use crate::metrics::resident_bytes;
+use crate::metrics::{refresh_exposition, resident_bytes, sandbox_exposition, trace_exposition};
 
 /// Whether the process lives. Open to all, and says nothing else.
 #[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "It lives.", body = String, content_type = "text/plain")))]
@@ -32,10 +32,33 @@ pub(crate) async fn get_metrics(State(doors): State<Doors>, _: Caller) -> impl I
             up(&health.sandboxes),
         ),
     ];
+    let sandboxes = doors.control.sandbox_figures();
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    gauges.extend([
+        (
+            "belljar_sandboxes_running",
+            "Sandboxes of sessions whose processes run.",
+            count(sandboxes.running),
+        ),
+        (
+            "belljar_sandboxes_frozen",
+            "Sandboxes of sessions whose processes stand still.",
+            count(sandboxes.frozen),
+        ),
+        (
+            "belljar_sandboxes_warm",
+            "Sandboxes that were made ahead and wait for a session.",
+            count(sandboxes.warm),
+        ),
+    ]);
+    let traces = doors.control.trace_figures().unwrap_or_default();
     gauges.extend(resident_bytes().map(|bytes| ("process_resident_memory_bytes", "Memory in use.", bytes)));
     (
         [(CONTENT_TYPE, "text/plain; version=0.0.4")],
-        doors.metrics.exposition(&gauges),
+        doors.metrics.exposition(&gauges)
+            + &sandbox_exposition(&sandboxes)
+            + &trace_exposition(traces)
+            + &refresh_exposition(doors.control.refresh_figures()),
     )
 }
 

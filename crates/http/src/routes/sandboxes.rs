@@ -2,15 +2,15 @@
 
 use axum::Json;
 use axum::extract::State;
-use control::ControlError;
-use domain::{SandboxId, SessionId};
-use serde::Serialize;
+use control::{ControlError, SandboxEntry};
+use domain::{ResultPart, SandboxId, SessionId, Timestamp};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Done;
 use crate::api::Doors;
 use crate::authenticate::Caller;
-use crate::body::Id;
+use crate::body::{Id, JsonBody};
 use crate::error::ApiError;
 
 /// A sandbox.
@@ -20,10 +20,93 @@ pub(crate) struct Sandbox {
     id: SandboxId,
     /// The session it works for.
     session: SessionId,
-    /// Its state.
+    /// `running`, `frozen` or `dead`.
     state: String,
+    /// Why it is dead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// It was made ahead, and waits for a session: the one that it names does not exist.
+    warm: bool,
+    /// It builds an image: the session that it names does not exist.
+    builder: bool,
+    /// The digest of the image that it was made from.
+    image: String,
+    /// That image's name; null where it is not there any more.
+    image_name: Option<String>,
+    /// When that image was built; null where it is not there any more.
+    image_built: Option<Timestamp>,
+    /// When it was made.
+    created: Timestamp,
+    /// When it was last used; null where no session uses it.
+    last_used: Option<Timestamp>,
+    /// Until when programs in the background keep it awake; null where none does.
+    kept_until: Option<Timestamp>,
     /// What it holds in memory; null where nobody knows.
     memory_bytes: Option<u64>,
+    /// Processor time since it was made, in microseconds.
+    cpu_micros: Option<u64>,
+    /// Processes and threads.
+    processes: Option<u32>,
+    /// What its session has on disk.
+    disk_bytes: Option<u64>,
+}
+
+impl From<SandboxEntry> for Sandbox {
+    fn from(entry: SandboxEntry) -> Self {
+        let reason = entry.reason().map(str::to_owned);
+        let SandboxEntry {
+            status,
+            usage,
+            warm,
+            image,
+            last_used,
+            kept_until,
+        } = entry;
+        let (image_name, image_built) = image.map(|image| (image.name, image.built)).unzip();
+        Self {
+            id: status.id,
+            session: status.session,
+            state: super::word(&status.state),
+            reason,
+            warm,
+            builder: status.builder,
+            image_name,
+            image_built,
+            image: status.image.to_string(),
+            created: status.created,
+            last_used,
+            kept_until,
+            memory_bytes: usage.map(|usage| usage.memory_bytes),
+            cpu_micros: usage.map(|usage| usage.cpu_micros),
+            processes: usage.map(|usage| usage.pids),
+            disk_bytes: usage.map(|usage| usage.disk_bytes),
+        }
+    }
+}
+
+/// What a sandbox's runtime said.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Words {
+    /// Its last words, which come out of the sandbox.
+    words: String,
+}
+
+/// A command.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Command {
+    /// One program that only looks, and its arguments, as the agent's `safebash` takes them: no shell.
+    #[serde(default)]
+    command: String,
+}
+
+/// What a command said.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Ran {
+    /// Its output, and how it ended where it ended badly.
+    output: String,
+    /// It could not be run, or ended badly.
+    failed: bool,
 }
 
 /// Sandboxes.
@@ -37,14 +120,39 @@ pub(crate) struct Sandboxes {
 #[utoipa::path(get, path = "/sandboxes", tag = "sandboxes", responses((status = 200, description = "All there are.", body = Sandboxes)))]
 pub(crate) async fn list_sandboxes(State(doors): State<Doors>, caller: Caller) -> Result<Json<Sandboxes>, ApiError> {
     let sandboxes = doors.control.sandboxes(caller.asker()).await?;
-    let sandboxes = sandboxes.into_iter().map(|sandbox| Sandbox {
-        id: sandbox.status.id,
-        session: sandbox.status.session,
-        state: super::word(&sandbox.status.state),
-        memory_bytes: sandbox.usage.as_ref().map(|usage| usage.memory_bytes),
-    });
     Ok(Json(Sandboxes {
-        sandboxes: sandboxes.collect(),
+        sandboxes: sandboxes.into_iter().map(Sandbox::from).collect(),
+    }))
+}
+
+/// Read what a sandbox's runtime said last. Admins only.
+#[utoipa::path(get, path = "/sandboxes/{sandbox}/logs", tag = "sandboxes", params(("sandbox" = SandboxId, Path)), responses((status = 200, description = "Its last words.", body = Words)))]
+pub(crate) async fn read_words(
+    State(doors): State<Doors>,
+    caller: Caller,
+    Id(sandbox): Id<SandboxId>,
+) -> Result<Json<Words>, ApiError> {
+    known_to(&caller, sandbox)?;
+    let words = doors.control.sandbox_words(caller.asker(), sandbox).await?;
+    Ok(Json(Words { words }))
+}
+
+/// Run a program that only looks in a session's sandbox, which is made or woken for it. Admins only; audited.
+#[utoipa::path(post, path = "/sessions/{session}/exec", tag = "sandboxes", request_body = Command, params(("session" = SessionId, Path)), responses((status = 200, description = "What it said.", body = Ran)))]
+pub(crate) async fn run_command(
+    State(doors): State<Doors>,
+    caller: Caller,
+    Id(session): Id<SessionId>,
+    JsonBody(Command { command }): JsonBody<Command>,
+) -> Result<Json<Ran>, ApiError> {
+    let result = doors.control.run_in_sandbox(caller.asker(), session, &command).await?;
+    let words = result.content.into_iter().map(|part| match part {
+        ResultPart::Text { text } => text,
+        ResultPart::Image(_) => "[image]".to_owned(),
+    });
+    Ok(Json(Ran {
+        output: words.collect(),
+        failed: result.is_error,
     }))
 }
 
@@ -55,14 +163,18 @@ pub(crate) async fn remove_sandbox(
     caller: Caller,
     Id(sandbox): Id<SandboxId>,
 ) -> Result<Json<Done>, ApiError> {
-    if !caller.asker().is_admin() {
-        // Sandboxes are no user's: for others they do not exist.
-        return Err(ControlError::NotFound {
-            kind: "sandbox",
-            name: sandbox.to_string(),
-        }
-        .into());
-    }
+    known_to(&caller, sandbox)?;
     doors.control.remove_sandbox(caller.asker(), sandbox).await?;
     Ok(Done::JSON)
+}
+
+/// Sandboxes are no user's: for all but admins they do not exist.
+fn known_to(caller: &Caller, sandbox: SandboxId) -> Result<(), ControlError> {
+    if caller.asker().is_admin() {
+        return Ok(());
+    }
+    Err(ControlError::NotFound {
+        kind: "sandbox",
+        name: sandbox.to_string(),
+    })
 }

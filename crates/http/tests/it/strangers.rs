@@ -24,6 +24,8 @@ async fn ask(world: &World, method: &Method, path: &str, token: &str) -> (u16, S
         Some("prompts") => json!({"text": "do it"}),
         Some("users") => json!({"name": "mallory", "admin": true}),
         Some("tokens") => json!({"label": "mine"}),
+        Some("name") => json!({"name": "mine"}),
+        Some("exec") => json!({"command": "ls"}),
         _ if path.contains("/approvals/") => json!({"decision": "once", "request_sha256": "00".repeat(32)}),
         _ => json!({}),
     };
@@ -122,6 +124,14 @@ async fn threat_066_what_is_anothers_does_not_exist() {
     let sandboxes = world.json("/api/v1/sandboxes", &world.admin).await;
     let sandbox = sandboxes["sandboxes"][0]["id"].as_str().unwrap();
     assert_eq!(sandboxes["sandboxes"][0]["state"], "running");
+    // One is made when a run ends.
+    let path = format!("/api/v1/sessions/{session}/snapshots");
+    let kept = testkit::eventually_async("a snapshot", async || {
+        let listed = world.json(&path, &world.ada).await;
+        listed["snapshots"].get(0).cloned()
+    })
+    .await;
+    let snapshot = kept["id"].as_str().unwrap();
 
     for (method, described) in operations() {
         let path = described
@@ -129,6 +139,8 @@ async fn threat_066_what_is_anothers_does_not_exist() {
             .replace("{user}", ada)
             .replace("{token}", token)
             .replace("{sandbox}", sandbox)
+            .replace("{snapshot}", snapshot)
+            .replace("{image}", "base")
             // No question was asked; tests of approvals ask one.
             .replace("{approval}", &session);
         assert!(
@@ -143,7 +155,7 @@ async fn threat_066_what_is_anothers_does_not_exist() {
             let expected: &[u16] = if described == "/api/proxy" { &[401] } else { &[200, 403] };
             assert!(expected.contains(&status), "{method} {described}: {status} {body}");
         }
-        for anothers in [&session[..], token, sandbox, "little secret"] {
+        for anothers in [&session[..], token, sandbox, snapshot, "little secret"] {
             let allowed = described.contains('{') && body.starts_with("{\"error\"");
             assert!(
                 allowed || !body.contains(anothers),

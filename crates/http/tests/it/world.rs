@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Config, Control, Outside};
+use control::{Base, Config, Control, Outside};
 use lifecycle::Tasks;
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use reqwest::{Method, RequestBuilder, Response};
@@ -59,7 +59,7 @@ impl World {
         let inside = Arc::new(Inside::default());
         let program = Arc::clone(&inside).program();
         let sandboxes: Arc<dyn SandboxProvider> = Arc::new(Simulator::new([image.clone()], program).unwrap());
-        let mut config = Config::new("m", image);
+        let mut config = Config::new("m", Base::new(image));
         config.tools = agent::definitions().to_vec();
         differs(&mut config);
         let store = Store::open(store::Config::new(folder.path().join("store.db")))

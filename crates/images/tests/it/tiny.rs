@@ -71,7 +71,7 @@ impl Workshop {
         let entries = std::fs::read_dir(self.folder.path().join("images")).unwrap();
         entries
             .map(|entry| entry.unwrap().path())
-            .filter(|path| path.is_dir())
+            .filter(|path| path.is_dir() && !path.ends_with("layers"))
             .collect()
     }
 }

@@ -32,6 +32,12 @@ const TURNS: usize = 2;
 /// Calls of services that one sandbox may have under way at once; further ones wait.
 const SERVICES: usize = 32;
 
+/// Questions of one sandbox about its files at once; further ones wait.
+const SYNCS: usize = 2;
+
+/// Contents of files that one sandbox may have on their way; further ones wait.
+const OBJECTS: usize = 16;
+
 /// Calls of models that programs of one sandbox may have under way at once; further ones wait.
 const MODELS: usize = 16;
 
@@ -44,6 +50,8 @@ pub(super) struct Link {
     pub(super) turns: Semaphore,
     pub(super) services: Arc<Semaphore>,
     pub(super) models: Arc<Semaphore>,
+    pub(super) objects: Arc<Semaphore>,
+    pub(super) syncs: Semaphore,
     pub(super) pace: Pace,
 }
 
@@ -64,6 +72,8 @@ pub(super) fn serve(
         turns: Semaphore::new(TURNS),
         services: Arc::new(Semaphore::new(SERVICES)),
         models: Arc::new(Semaphore::new(MODELS)),
+        objects: Arc::new(Semaphore::new(OBJECTS)),
+        syncs: Semaphore::new(SYNCS),
         pace: Pace::default(),
     });
     Ok(Linked {

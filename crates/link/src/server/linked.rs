@@ -165,15 +165,24 @@ impl Linked {
         self.send("start", &ToRuntime::Start(start)).await
     }
 
-    /// Says that a run whose loop is not in the sandbox has begun, with what it may use, or has ended. A runtime that is too
-    /// old to know of it does without.
+    /// Says that a run whose loop is not in the sandbox has begun, with what it may use, or has ended.
     ///
     /// # Errors
     /// [`LinkError::Lost`].
     pub async fn prepare(&self, on: bool, grants: Grants) -> Result<(), LinkError> {
+        self.send("prepare", &ToRuntime::Prepare { on, grants }).await
+    }
+
+    /// Asks the runtime whether it lives, and does not wait: it answers with `alive`, which comes to
+    /// [`super::LinkHandler::event`]. False: it is too old to know the question.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`], where it does not read its orders too.
+    pub fn ask_pulse(&self) -> Result<bool, LinkError> {
         match self.orders.protocol() {
-            Some(1) => Ok(()),
-            _ => self.send("prepare", &ToRuntime::Prepare { on, grants }).await,
+            Some(..3) => Ok(false),
+            _ if self.orders.send_at_once(&ToRuntime::Pulse) => Ok(true),
+            _ => Err(self.lost("pulse")),
         }
     }
 
@@ -190,13 +199,25 @@ impl Linked {
         }
     }
 
-    /// Stops the loop and every call, and waits until every process of theirs is dead.
+    /// Stops the loop and every call, and waits until every process of theirs is dead. Programs in the background go on.
     ///
     /// # Errors
     /// [`LinkError`].
     pub async fn stop(&self) -> Result<(), LinkError> {
+        self.stop_what(false).await
+    }
+
+    /// The same, and programs in the background end too. A runtime that does not know them has none.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn stop_all(&self) -> Result<(), LinkError> {
+        self.stop_what(true).await
+    }
+
+    async fn stop_what(&self, background: bool) -> Result<(), LinkError> {
         let request = self.orders.next_request();
-        let order = ToRuntime::Stop { request };
+        let order = ToRuntime::Stop { request, background };
         self.ask("stop", Await::Stopped(request), &order, PROMPT).await?;
         Ok(())
     }
@@ -223,6 +244,42 @@ impl Linked {
         Ok(())
     }
 
+    /// The whole workspace as an archive (tar); it breaks off where it cannot be made whole.
+    ///
+    /// # Errors
+    /// [`LinkError`].
+    pub async fn pack(&self) -> Result<FileReader, LinkError> {
+        self.knows_archives("pack the workspace")?;
+        match self
+            .transfer("pack the workspace", Transfer::Pack, None, PROMPT)
+            .await?
+        {
+            Answer::File(reader) => Ok(reader),
+            Answer::Line(_) => Err(self.failed("pack the workspace", "it sent no bytes".to_owned())),
+        }
+    }
+
+    fn knows_archives(&self, attempt: &'static str) -> Result<(), LinkError> {
+        match self.orders.protocol() {
+            Some(..3) => {
+                let words = "its runtime is of an older release: it knows how when the session gets its next sandbox";
+                Err(self.failed(attempt, words.to_owned()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Puts what is in an archive (tar) in the workspace's place: all of it, or nothing.
+    ///
+    /// # Errors
+    /// [`LinkError`]; the workspace is then as it was, unless the answer itself was lost.
+    pub async fn unpack(&self, archive: FileSource) -> Result<(), LinkError> {
+        self.knows_archives("unpack an archive")?;
+        self.transfer("unpack an archive", Transfer::Unpack, Some(archive), TRANSFER)
+            .await?;
+        Ok(())
+    }
+
     /// Lists what is in and below a folder of the workspace; empty for all of it.
     ///
     /// # Errors
@@ -233,6 +290,16 @@ impl Linked {
             Answer::Line(ToControl::Transferred { entries, .. }) => Ok(entries),
             _ => Err(self.lost("list files")),
         }
+    }
+
+    /// Has everything in the workspace kept that is there now. Only for a runtime that asked to keep files: an older one does
+    /// not know the order.
+    ///
+    /// # Errors
+    /// [`LinkError`]; `Failed` where something has no room or cannot be read.
+    pub async fn flush_files(&self, limit: Duration) -> Result<(), LinkError> {
+        self.transfer("keep files", Transfer::Flush, None, limit).await?;
+        Ok(())
     }
 
     /// Accepts from this listener from now on, instead of the one before: the host agent was started anew and made the

@@ -123,6 +123,12 @@ impl Orders {
         stream.send(lines::encode(order)).await.is_ok()
     }
 
+    /// False: there is no stream, or too much waits on it already.
+    pub(super) fn send_at_once(&self, order: &ToRuntime) -> bool {
+        let stream = self.state().stream.as_ref().map(|stream| stream.orders.clone());
+        stream.is_some_and(|stream| stream.try_send(lines::encode(order)).is_ok())
+    }
+
     /// Remembers who waits for what, until the guard is dropped.
     pub(super) fn register(&self, awaited: Await, answer: oneshot::Sender<Answer>) -> Registration<'_> {
         let (key, source) = match awaited {
@@ -153,7 +159,11 @@ impl Orders {
             ToControl::Result { result } => Key::Result(result.id.clone()),
             ToControl::Stopped { request } => Key::Stopped(*request),
             ToControl::Transferred { request, .. } => Key::Transfer(*request),
-            ToControl::LoopEnded { .. } | ToControl::Progress { .. } | ToControl::HandsReplaced => return Some(line),
+            ToControl::LoopEnded { .. }
+            | ToControl::Progress { .. }
+            | ToControl::Background { .. }
+            | ToControl::Alive
+            | ToControl::HandsReplaced => return Some(line),
         };
         if let Some(waiting) = self.state().waiting.remove(&key) {
             // Whoever waited may have gone: then nobody is told.

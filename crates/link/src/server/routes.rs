@@ -15,7 +15,8 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use protocol::{
     BETA_HEADER, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute, NameRequest, Refusal, RefusalCode,
-    SERVICE_REQUEST_BYTES, SERVICE_REQUEST_PARTS, ServiceError, ServiceFailure, ServiceRequest, TurnRequest,
+    SERVICE_REQUEST_BYTES, SERVICE_REQUEST_PARTS, SYNC_BYTES, SYNC_PARTS, ServiceError, ServiceFailure, ServiceRequest,
+    SyncCall, TurnRequest,
 };
 use secret::Secret;
 use serde::Serialize;
@@ -35,6 +36,9 @@ const NAME_BYTES: usize = 1 << 10;
 
 /// Where the routes of models are.
 const MODELS: &str = "/v1/models/";
+
+/// Where contents of files are: the only requests with a query, which is their signature.
+const OBJECTS: &str = "/v1/objects/";
 
 /// How long the body of a request may take.
 const BODY_TIME: Duration = Duration::from_secs(60);
@@ -76,7 +80,7 @@ async fn route(
     link: &Arc<Link>,
     becomes: &mpsc::Sender<Becomes>,
 ) -> Result<Response<Body>, Refusal> {
-    if request.uri().query().is_some() {
+    if request.uri().query().is_some() && !request.uri().path().starts_with(OBJECTS) {
         return Err(invalid(
             "the link's requests have no query; a token belongs in the Authorization header",
         ));
@@ -123,6 +127,15 @@ async fn route(
                 .await
                 .unwrap_or_else(|failure| fail(&failure)))
         }
+        ("POST", "/v1/sync") => {
+            let token = token(&request)?;
+            let _place = link.syncs.acquire().await.map_err(|_| unavailable())?;
+            let asked: SyncCall = read_of(SYNC_PARTS, request, SYNC_BYTES).await?;
+            let answer = link.handler.sync(link.sandbox, &token, asked).await?;
+            Ok(json(StatusCode::OK, &answer))
+        }
+        ("GET", path) if path.starts_with(OBJECTS) => fetch_object(&request, link).await,
+        ("PUT", path) if path.starts_with(OBJECTS) => keep_object(request, link).await,
         (method @ ("GET" | "PUT"), path) if path.starts_with("/v1/files/") => {
             token(&request)?;
             let number = path["/v1/files/".len()..]
@@ -238,6 +251,30 @@ fn streamed(answer: ServiceAnswer, place: OwnedSemaphorePermit) -> Response<Body
         response.headers_mut().insert(CONTENT_LENGTH, length.into());
     }
     response
+}
+
+/// A content on its way in, as it comes.
+async fn keep_object(request: Request<Incoming>, link: &Arc<Link>) -> Result<Response<Body>, Refusal> {
+    let token = token(&request)?;
+    let _place = link.objects.acquire().await.map_err(|_| unavailable())?;
+    let url = request.uri().to_string();
+    let bytes = request.headers().get(CONTENT_LENGTH);
+    let bytes = bytes.and_then(|bytes| bytes.to_str().ok()?.parse().ok());
+    let (reader, _done) = FileReader::new(request.into_body());
+    let body = reader.into_stream();
+    link.handler
+        .keep_object(link.sandbox, &token, &url, bytes, body)
+        .await?;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+async fn fetch_object(request: &Request<Incoming>, link: &Arc<Link>) -> Result<Response<Body>, Refusal> {
+    let token = token(request)?;
+    let place = Arc::clone(&link.objects).acquire_owned().await;
+    let place = place.map_err(|_| unavailable())?;
+    let url = request.uri().to_string();
+    let answer = link.handler.fetch_object(link.sandbox, &token, &url).await?;
+    Ok(streamed(answer, place))
 }
 
 fn fail(failure: &ServiceFailure) -> Response<Body> {

@@ -128,6 +128,7 @@ async fn start_goes_in_and_the_loops_end_comes_out() {
         tools: vec!["read".into()],
         limits: RunLimits::default(),
         grants: Grants::default(),
+        traced: false,
     };
     within(rig.linked.start(start.clone())).await.unwrap();
     assert_eq!(
@@ -238,16 +239,16 @@ async fn a_runtime_of_the_protocol_before_is_answered_in_it_and_told_nothing_tha
     let rig = rig();
     let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
     let open = "POST /v1/control HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: belljar-control\r\n\r\n";
-    let hello = "{\"protocol\":1,\"build\":\"old\"}\n";
+    let hello = "{\"protocol\":2,\"build\":\"old\"}\n";
     stream.write_all(format!("{open}{hello}").as_bytes()).await.unwrap();
     within(rig.linked.connected()).await;
-    within(rig.linked.prepare(true, Grants::default())).await.unwrap();
+    assert!(!rig.linked.ask_pulse().unwrap(), "it does not know the question");
     within(rig.linked.token(&Secret::new("t"))).await.unwrap();
     let mut said = String::new();
     let mut lines = BufReader::new(stream).lines();
     while !said.contains("token") {
         said += &within(lines.next_line()).await.unwrap().unwrap();
     }
-    assert!(said.contains("\"protocol\":1,"), "{said}");
-    assert!(!said.contains("prepare"), "{said}");
+    assert!(said.contains("\"protocol\":2,"), "{said}");
+    assert!(!said.contains("pulse"), "{said}");
 }

@@ -186,6 +186,7 @@ pub(crate) fn turn(turn: u32) -> TurnRequest {
             ToolCallId("call".into()),
             "what the tool said",
         )],
+        times: Vec::new(),
         tool_choice: ToolChoice::Auto,
     }
 }

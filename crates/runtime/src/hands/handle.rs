@@ -14,6 +14,7 @@ use rustix::fs::{FileType, fstat};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::background::Programs;
 use super::keeper;
 use crate::outbox::Outbox;
 use crate::reaper::Reaper;
@@ -22,10 +23,14 @@ use crate::reaper::Reaper;
 const GRACE: Duration = Duration::from_secs(15);
 
 /// How long the hands may take for what they do at once; then they are replaced.
-const PROMPT: Duration = Duration::from_secs(20);
+pub(super) const PROMPT: Duration = Duration::from_secs(20);
 
 /// How long they may take to kill what is under way; then everything is killed from here.
 const STOP: Duration = Duration::from_millis(1_500);
+
+/// How long a call waits at most until the workspace's files are back, and whoever wants one of them.
+const FILLED: Duration = Duration::from_secs(600);
+const FILE_FILLED: Duration = Duration::from_secs(15);
 
 /// Orders that may wait for the hands to read them.
 pub(super) const ORDERS: usize = 64;
@@ -48,10 +53,23 @@ impl FileAnswer {
             _ => Err("what the hands opened is no regular file".to_owned()),
         }
     }
+
+    /// The end of a pipe. Whoever broke the hands can make it silent for ever, which costs the transfer and one thread.
+    pub(crate) fn pipe(self) -> Result<OwnedFd, String> {
+        let descriptor = self
+            .descriptor
+            .ok_or("the hands made a pipe and did not hand it over")?;
+        match fstat(&descriptor) {
+            Ok(status) if FileType::from_raw_mode(status.st_mode).is_fifo() => Ok(descriptor),
+            _ => Err("what the hands made is no pipe".to_owned()),
+        }
+    }
 }
 
 pub(crate) struct Hands {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
+    /// Whether the workspace holds everything that it should.
+    filled: watch::Receiver<bool>,
 }
 
 pub(super) struct Shared {
@@ -65,7 +83,7 @@ pub(super) struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+pub(super) struct State {
     orders: Option<mpsc::Sender<ToHands>>,
     environment: BTreeMap<String, String>,
     /// What stands in it beside, while a run is on; what the session says of the same variable wins.
@@ -74,6 +92,7 @@ struct State {
     calls: HashMap<ToolCallId, oneshot::Sender<ToolResult>>,
     stops: HashMap<u64, oneshot::Sender<()>>,
     files: HashMap<u64, oneshot::Sender<Result<FileAnswer, String>>>,
+    pub(super) background: Programs,
 }
 
 impl State {
@@ -99,7 +118,7 @@ impl From<Prepared> for ToHands {
 
 impl Hands {
     /// Starts hands, and others whenever they die.
-    pub(crate) fn start(reaper: &Reaper, outbox: &Outbox, tasks: &Tasks) -> Self {
+    pub(crate) fn start(reaper: &Reaper, outbox: &Outbox, filled: watch::Receiver<bool>, tasks: &Tasks) -> Self {
         let shared = Arc::new(Shared {
             next: AtomicU64::new(1),
             state: Mutex::default(),
@@ -109,7 +128,7 @@ impl Hands {
             outbox: outbox.clone(),
         });
         tasks.spawn_until_stopped(keeper::keep(Arc::clone(&shared)));
-        Self { shared }
+        Self { shared, filled }
     }
 
     /// Waits until there are hands.
@@ -155,6 +174,12 @@ impl Hands {
 
     /// Uses a tool. Always answers; when this is dropped instead, every process of the call dies.
     pub(crate) async fn call(&self, call: &ToolCall, limits: &RunLimits) -> ToolResult {
+        if !self.is_filled(FILLED.min(limits.tool())).await {
+            return ToolResult::error(
+                call.id.clone(),
+                "The files of this session are still being brought back to this machine. Nothing was done; try again in a while.",
+            );
+        }
         let limit = limits.tool() + GRACE;
         match timeout(limit, self.call_without_limit(call, limits)).await {
             Ok(result) => result,
@@ -163,6 +188,13 @@ impl Hands {
                 interrupted(call)
             }
         }
+    }
+
+    /// Waits until the workspace's files are back: whoever looked before would see half of them.
+    async fn is_filled(&self, limit: Duration) -> bool {
+        let mut filled = self.filled.clone();
+        // An error: nobody keeps files any more.
+        timeout(limit, filled.wait_for(|filled| *filled)).await.is_ok()
     }
 
     async fn call_without_limit(&self, call: &ToolCall, limits: &RunLimits) -> ToolResult {
@@ -190,13 +222,14 @@ impl Hands {
         answered.await.unwrap_or_else(|_| interrupted(call))
     }
 
-    /// Kills every process of every call, and waits until they are dead.
-    pub(crate) async fn stop(&self) {
+    /// Kills every process of every call, and with `background` the programs in the background too, and waits until they are
+    /// dead.
+    pub(crate) async fn stop(&self, background: bool) {
         let request = self.shared.next();
         let (answer, mut answered) = oneshot::channel();
         self.shared.state().stops.insert(request, answer);
         let asked = async {
-            if self.shared.order(ToHands::Stop { request }).await {
+            if self.shared.order(ToHands::Stop { request, background }).await {
                 let _ = (&mut answered).await;
             }
         };
@@ -211,12 +244,20 @@ impl Hands {
 
     /// Opens, makes or lists files of the workspace.
     pub(crate) async fn file(&self, file: FileRequest) -> Result<FileAnswer, String> {
+        self.file_within(file, PROMPT).await
+    }
+
+    /// The same, where it may take longer.
+    pub(crate) async fn file_within(&self, file: FileRequest, patience: Duration) -> Result<FileAnswer, String> {
+        if !self.is_filled(FILE_FILLED).await {
+            return Err("the files of this session are still being brought back; try again in a while".to_owned());
+        }
         self.ready().await;
         let request = self.shared.next();
         let (answer, answered) = oneshot::channel();
         self.shared.state().files.insert(request, answer);
         self.shared.order(ToHands::File { request, file }).await;
-        match timeout(PROMPT, answered).await {
+        match timeout(patience, answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err("the process that opens files was lost, and is replaced".to_owned()),
             Err(_) => {
@@ -248,6 +289,8 @@ impl Shared {
         state.calls.clear();
         state.stops.clear();
         state.files.clear();
+        drop(state);
+        self.background_lost();
     }
 
     /// What the hands said. Answers to what nobody asked are forgotten.
@@ -271,6 +314,8 @@ impl Shared {
                     let _ = waiting.send(());
                 }
             }
+            FromHands::Background { request, failure } => self.background_started(request, failure),
+            FromHands::BackgroundEnded { request } => self.background_ended(request).await,
             FromHands::File {
                 request,
                 entries,
@@ -292,7 +337,7 @@ impl Shared {
     }
 
     /// False: there are no hands.
-    async fn order(&self, order: ToHands) -> bool {
+    pub(super) async fn order(&self, order: ToHands) -> bool {
         let orders = self.state().orders.clone();
         match orders {
             Some(orders) => orders.send(order).await.is_ok(),
@@ -300,11 +345,11 @@ impl Shared {
         }
     }
 
-    fn next(&self) -> u64 {
+    pub(super) fn next(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

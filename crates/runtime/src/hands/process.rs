@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use causes::with_causes;
 use channel::{ChannelError, Descriptors, Lines};
@@ -15,7 +16,7 @@ use sandbox::inside::SERVICES_SOCKET;
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
-use tools::{Created, FileError, Files, Settings, Tools};
+use tools::{Created, FileError, Files, Packing, Settings, Tools, Unpacking};
 
 use super::LONGEST;
 use crate::program::event_loop;
@@ -84,6 +85,9 @@ async fn live(socket: OwnedFd) -> Result<(), HandsError> {
         ..Settings::sandbox(supervisor, image.clone())
     };
     let tools = Arc::new(Tools::new(settings)?);
+    if let Err(error) = tools.files().recover() {
+        eprintln!("what was left of an archive stays: {}", with_causes(&error));
+    }
     // What went wrong until here stands in the host's log, which no user's process may write to.
     rustix::stdio::dup2_stderr(std::fs::File::open("/dev/null").map_err(HandsError::Confine)?)
         .map_err(|error| HandsError::Confine(error.into()))?;
@@ -96,6 +100,8 @@ async fn live(socket: OwnedFd) -> Result<(), HandsError> {
         answers,
         tasks: Tasks::new(),
         under_way: TaskTracker::new(),
+        background: Stop::new(),
+        in_background: TaskTracker::new(),
         calls: Arc::new(Semaphore::new(CALLS)),
         stop: Stop::new(),
         stops: HashMap::new(),
@@ -133,12 +139,22 @@ struct Process {
     answers: mpsc::Sender<Line>,
     tasks: Tasks,
     under_way: TaskTracker,
+    /// Stops every program in the background.
+    background: Stop,
+    in_background: TaskTracker,
     calls: Arc<Semaphore>,
     /// Stops every call that is under way.
     stop: Stop,
     /// Stops one.
     stops: HashMap<ToolCallId, Stop>,
-    created: Arc<Mutex<HashMap<u64, Created>>>,
+    created: Arc<Mutex<HashMap<u64, Begun>>>,
+}
+
+/// What was begun and waits for its `commit`.
+enum Begun {
+    File(Created),
+    Packing(Packing),
+    Unpacking(Unpacking),
 }
 
 impl Process {
@@ -165,7 +181,12 @@ impl Process {
                         stop.cancel();
                     }
                 }
-                ToHands::Stop { request } => self.stop(request),
+                ToHands::Stop { request, background } => self.stop(request, background),
+                ToHands::Background {
+                    request,
+                    command,
+                    seconds,
+                } => self.background(request, &command, Duration::from_secs(seconds)),
                 ToHands::File { request, file } => self.file(request, file),
             }
         }
@@ -193,17 +214,41 @@ impl Process {
         });
     }
 
-    fn stop(&mut self, request: u64) {
+    fn stop(&mut self, request: u64, background: bool) {
         std::mem::take(&mut self.stop).cancel();
         self.stops.clear();
         // Calls of later orders are counted anew.
         let ending = std::mem::take(&mut self.under_way);
         ending.close();
+        let programs = background.then(|| {
+            std::mem::take(&mut self.background).cancel();
+            let programs = std::mem::take(&mut self.in_background);
+            programs.close();
+            programs
+        });
         let (tools, answers) = (Arc::clone(&self.tools), self.answers.clone());
         self.tasks.spawn(async move {
             tools.rest().await;
             ending.wait().await;
+            if let Some(programs) = programs {
+                programs.wait().await;
+            }
             let _ = answers.send(FromHands::Stopped { request }.into()).await;
+        });
+    }
+
+    fn background(&self, request: u64, command: &str, time: Duration) {
+        let (started, answers) = (self.tools.start_in_background(command), self.answers.clone());
+        let (stop, ended) = (self.background.clone(), self.in_background.token());
+        self.tasks.spawn(async move {
+            let failure = started.as_ref().err().cloned();
+            // Fails only where PID 1 has hung up.
+            let _ = answers.send(FromHands::Background { request, failure }.into()).await;
+            if let Ok(program) = started {
+                program.finish(time, &stop).await;
+                drop(ended);
+                let _ = answers.send(FromHands::BackgroundEnded { request }.into()).await;
+            }
         });
     }
 
@@ -236,12 +281,16 @@ enum Served {
 
 fn serve_file(
     files: &Files,
-    created: &Mutex<HashMap<u64, Created>>,
+    created: &Mutex<HashMap<u64, Begun>>,
     request: u64,
     file: FileRequest,
 ) -> Result<Served, String> {
     let said = |error: FileError| with_causes(&error);
     let under_way = || created.lock().unwrap_or_else(PoisonError::into_inner);
+    let room = || match under_way().len() {
+        CREATED.. => Err(format!("{CREATED} files are being written already")),
+        _ => Ok(()),
+    };
     match file {
         FileRequest::Open { path } => Ok(Served::Descriptor(files.read(&path).map_err(said)?.into())),
         FileRequest::List { path } => match files.list(&path, ENTRIES).map_err(said)? {
@@ -251,18 +300,35 @@ fn serve_file(
             )),
         },
         FileRequest::Create { path } => {
-            if under_way().len() >= CREATED {
-                return Err(format!("{CREATED} files are being written already"));
-            }
+            room()?;
             let made = files.create(&path).map_err(said)?;
             let descriptor = made.file().try_clone().map_err(|error| error.to_string())?;
-            under_way().insert(request, made);
+            under_way().insert(request, Begun::File(made));
             Ok(Served::Descriptor(descriptor.into()))
         }
+        FileRequest::Pack => {
+            room()?;
+            let (archive, packing) = files.pack().map_err(|error| error.to_string())?;
+            under_way().insert(request, Begun::Packing(packing));
+            Ok(Served::Descriptor(archive))
+        }
+        FileRequest::Unpack => {
+            room()?;
+            let (archive, unpacking) = files.unpack().map_err(|error| error.to_string())?;
+            under_way().insert(request, Begun::Unpacking(unpacking));
+            Ok(Served::Descriptor(archive))
+        }
         FileRequest::Commit { created } => {
-            let made = under_way().remove(&created).ok_or("no such file is being written")?;
-            made.commit().map_err(said)?;
-            Ok(Served::Entries(Vec::new()))
+            let begun = under_way().remove(&created).ok_or("no such file is being written")?;
+            let done = match begun {
+                Begun::File(made) => made.commit().map_err(said),
+                Begun::Packing(packing) => packing.commit().map_err(|error| with_causes(&error)),
+                Begun::Unpacking(unpacking) => unpacking.commit().map_err(|error| with_causes(&error)).map(|left| {
+                    // Nobody waits for it.
+                    drop(std::thread::spawn(move || left.remove()));
+                }),
+            };
+            done.map(|()| Served::Entries(Vec::new()))
         }
         FileRequest::Discard { created } => {
             drop(under_way().remove(&created));

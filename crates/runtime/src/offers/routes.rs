@@ -48,6 +48,16 @@ struct Asked<'a> {
     call: Option<ToolCallId>,
 }
 
+/// A program that is to go on in the background.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskedBackground {
+    command: String,
+    /// As long as it may where it is left out.
+    #[serde(default)]
+    seconds: Option<u64>,
+}
+
 /// Serves one request of one connection.
 pub(super) async fn serve(stream: UnixStream, offered: Arc<Offered>) -> hyper::Result<()> {
     let service = service_fn(|request| answer(request, Arc::clone(&offered)));
@@ -65,6 +75,7 @@ async fn answer(request: Request<Incoming>, offered: Arc<Offered>) -> Result<Res
     let (head, mut body) = request.into_parts();
     let answer = match (head.method.as_str(), head.uri.path()) {
         ("POST", "/v1/services") => offered.call(&mut body).await,
+        ("POST", "/v1/background") => offered.background(&mut body).await,
         ("GET", "/v1/services") => Ok(text(offered.lines())),
         ("GET", path) => offered.types(path.strip_prefix("/v1/services/").unwrap_or_default()),
         _ => Err(no_route()),
@@ -123,6 +134,29 @@ impl Offered {
                 answer => return answer.map_err(failure),
             }
         }
+    }
+
+    /// Starts a program that goes on when the call that it was started from is over. It is never asked for between runs: there
+    /// is no socket then, so none keeps itself for ever by another of its kind.
+    async fn background(&self, body: &mut Incoming) -> Result<Response<Body>, ServiceFailure> {
+        if self.background.is_zero() {
+            return Err(no_route());
+        }
+        let _place = self.place().await?;
+        let body = super::body::call(body).await?;
+        let asked: AskedBackground = serde_json::from_slice(&body)
+            .map_err(|error| ServiceFailure::new(400, "invalid", format!("the request is malformed: {error}")))?;
+        if asked.command.trim().is_empty() || asked.command.contains('\0') || asked.seconds == Some(0) {
+            let words = "a command has some letters and no zero byte, and runs for a second or more";
+            return Err(ServiceFailure::new(400, "invalid", words));
+        }
+        let time = asked
+            .seconds
+            .map_or(self.background, Duration::from_secs)
+            .min(self.background);
+        self.hands.background(asked.command, time).await?;
+        let granted = serde_json::json!({ "seconds": time.as_secs() });
+        Ok(whole("application/json", granted.to_string()))
     }
 
     fn lines(&self) -> String {

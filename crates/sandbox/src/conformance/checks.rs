@@ -1,9 +1,12 @@
 //! The checks, each of which leaves the provider as it found it.
 
+use std::collections::BTreeSet;
+
 use domain::{SandboxId, SessionId};
+use futures::future::join_all;
 
 use super::{SILENCE, Subject, accept, within};
-use crate::{ImageDigest, Limits, ProviderError, SandboxState};
+use crate::{ImageDigest, Limits, ProviderError, SandboxSpec, SandboxState};
 
 impl Subject {
     pub(super) async fn a_sandbox_lives_and_is_gone(&self) {
@@ -86,6 +89,8 @@ impl Subject {
             ("freeze", provider.freeze(id).await.err()),
             ("thaw", provider.thaw(id).await.err()),
             ("link", provider.link(id).await.err()),
+            ("words", provider.words(id).await.err()),
+            ("assign", provider.assign(id, SessionId::new()).await.err()),
         ];
         for (what, answer) in answers {
             assert!(
@@ -187,6 +192,26 @@ impl Subject {
         self.remove(&two).await;
     }
 
+    pub(super) async fn many_at_once_all_live_and_go(&self) {
+        let mut specs = Vec::new();
+        specs.resize_with(self.at_once, || self.spec());
+        let all = join_all(specs.iter().map(|spec| self.create(spec))).await;
+        join_all(all.iter().map(|made| self.dialled(made))).await;
+        let listed = self.provider.list().await.expect("list them all");
+        assert_eq!(listed.len(), all.len());
+        let uids: BTreeSet<_> = all.iter().map(|made| made.root_uid).collect();
+        match self.own_uids {
+            Ok(()) => assert_eq!(
+                uids.len(),
+                all.len(),
+                "two sandboxes are the same to a socket's other end"
+            ),
+            Err(reason) => println!("uids are not compared: {reason}"),
+        }
+        join_all(specs.iter().map(|spec| self.remove(spec))).await;
+        assert_eq!(self.provider.list().await.expect("list what is left"), []);
+    }
+
     pub(super) async fn a_disk_outlives_its_sandbox(&self) {
         let first = self.spec();
         self.create(&first).await;
@@ -198,11 +223,93 @@ impl Subject {
         self.remove(&second).await;
     }
 
+    pub(super) async fn what_was_made_ahead_is_given_once(&self) {
+        let provider = &self.provider;
+        let (ahead, spare, session) = (self.spec(), self.spec(), SessionId::new());
+        let made = self.create(&ahead).await;
+        let (_link, connection) = self.dialled(&made).await;
+        self.create(&spare).await;
+
+        let given = within("assign", provider.assign(ahead.id, session))
+            .await
+            .expect("give what was made ahead");
+        assert_eq!(given.session, session);
+        assert_eq!(
+            (given.id, given.root_uid, &given.state),
+            (made.id, made.root_uid, &made.state)
+        );
+        assert_eq!(provider.status(ahead.id).await.expect("ask for the status"), given);
+        let disks = within("disks", provider.disks()).await.expect("list the disks");
+        assert!(disks.is_sorted(), "{disks:?}");
+        assert!(disks.contains(&session) && !disks.contains(&ahead.session), "{disks:?}");
+        // Whoever was connected does not notice.
+        let mut nothing = [0; 1];
+        let closed = connection.try_read(&mut nothing);
+        assert!(
+            !matches!(closed, Ok(0)),
+            "the link was closed when the sandbox was given away"
+        );
+
+        let again = provider.assign(ahead.id, session).await;
+        assert_eq!(again.expect("give it to the same session again"), given);
+        for other in [SessionId::new(), ahead.session] {
+            let answer = provider.assign(ahead.id, other).await;
+            assert!(
+                matches!(answer, Err(ProviderError::Assigned(id)) if id == ahead.id),
+                "{answer:?}"
+            );
+        }
+        let answer = provider.assign(spare.id, session).await;
+        assert!(
+            matches!(answer, Err(ProviderError::DiskInUse { session: whose, sandbox }) if whose == session && sandbox == ahead.id),
+            "{answer:?}"
+        );
+        let mut second = self.spec();
+        second.session = session;
+        let answer = provider.create(&second).await;
+        assert!(matches!(answer, Err(ProviderError::DiskInUse { .. })), "{answer:?}");
+
+        provider.destroy(ahead.id).await.expect("destroy what was given");
+        let disks = provider.disks().await.expect("list the disks");
+        assert!(disks.contains(&session), "the disk went with its sandbox: {disks:?}");
+        let answer = provider.assign(spare.id, session).await;
+        assert!(
+            matches!(answer, Err(ProviderError::DiskExists(whose)) if whose == session),
+            "{answer:?}"
+        );
+        // What was refused for its sake can be given to another.
+        let other = SessionId::new();
+        provider
+            .assign(spare.id, other)
+            .await
+            .expect("give the spare one to another");
+        let made = self.create(&second).await;
+        self.dialled(&made).await;
+        self.remove(&second).await;
+
+        provider.destroy(spare.id).await.expect("destroy the spare one");
+        provider.remove_disk(other).await.expect("remove a disk");
+        let disks = provider.disks().await.expect("list the disks");
+        for session in [session, other, ahead.session, spare.session] {
+            assert!(!disks.contains(&session), "the disk of {session} is left: {disks:?}");
+        }
+    }
+
     pub(super) async fn sandboxes_outlive_their_provider(self) -> Self {
         let (running, frozen) = (self.spec(), self.spec());
         let made = self.create(&running).await;
         self.dialled(&made).await;
         self.create(&frozen).await;
+        // One of them was made ahead.
+        let (ahead, whose) = (frozen, SessionId::new());
+        self.provider
+            .assign(ahead.id, whose)
+            .await
+            .expect("give what was made ahead");
+        let frozen = SandboxSpec {
+            session: whose,
+            ..ahead.clone()
+        };
         self.provider.freeze(frozen.id).await.expect("freeze one of two");
         let before = self.provider.list().await.expect("list before");
 
@@ -219,6 +326,13 @@ impl Subject {
         taken.session = frozen.session;
         let answer = subject.provider.create(&taken).await;
         assert!(matches!(answer, Err(ProviderError::DiskInUse { .. })), "{answer:?}");
+        let answer = subject.provider.assign(frozen.id, SessionId::new()).await;
+        assert!(
+            matches!(answer, Err(ProviderError::Assigned(id)) if id == frozen.id),
+            "{answer:?}"
+        );
+        let disks = subject.provider.disks().await.expect("list the disks after");
+        assert!(disks.contains(&whose) && !disks.contains(&ahead.session), "{disks:?}");
         subject.provider.thaw(frozen.id).await.expect("thaw what was adopted");
         subject.remove(&frozen).await;
         subject.remove(&running).await;

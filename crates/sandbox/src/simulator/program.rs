@@ -24,6 +24,8 @@ pub struct Started {
     pub socket: PathBuf,
     /// The session's files.
     pub workspace: PathBuf,
+    /// What it has at [`crate::inside::KNOWLEDGE`].
+    pub knowledge: PathBuf,
 }
 
 /// The least that a runtime does: it dials the link, says nothing, and dials again when the connection is closed.

@@ -5,12 +5,21 @@ use std::sync::Arc;
 use sandbox::conformance::{self, Subject};
 use sandbox::{ImageDigest, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxState, Simulator, dialing};
 
+/// What the simulator cannot be asked.
+const PART_OF_THIS: &str = "the simulator is a part of the process that tries it";
+
 #[tokio::test]
 async fn the_simulator_conforms() {
     let image = ImageDigest::from_bytes([1; 32]);
     let simulator = Arc::new(Simulator::new([image.clone()], dialing()).unwrap());
     let provider: Arc<dyn SandboxProvider> = simulator.clone();
+    let world = simulator.clone();
     conformance::run(Subject {
+        shell: world.shell(),
+        kill: Err(PART_OF_THIS),
+        confined: Err("a simulated sandbox is a task, and commands run on the machine"),
+        own_uids: Err(PART_OF_THIS),
+        at_once: 100,
         provider,
         image,
         limits: Limits::default(),
@@ -32,6 +41,7 @@ async fn faults_can_be_ordered() {
         session: domain::SessionId::new(),
         image,
         limits: Limits::default(),
+        builder: false,
     };
     simulator.fail_next_create(ProviderError::Unavailable("for a test".into()));
     assert!(matches!(

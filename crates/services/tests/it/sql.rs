@@ -13,6 +13,7 @@ mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dial::{Dialer, SystemResolver};
 use domain::SessionId;
@@ -74,13 +75,19 @@ impl Fence {
         if self == Self::Whole {
             return guard();
         }
-        let tests = std::env::current_exe().unwrap();
-        Worker::new(worker::Config {
-            program: tests.parent().unwrap().parent().unwrap().join("examples/guard"),
-            arguments: vec!["open".into()],
-            ..worker::Config::default()
-        })
+        guard_as("open")
     }
+}
+
+/// A guard of that kind, which has a minute for a statement.
+pub(crate) fn guard_as(kind: &str) -> Worker {
+    let tests = std::env::current_exe().unwrap();
+    Worker::new(worker::Config {
+        program: tests.parent().unwrap().parent().unwrap().join("examples/guard"),
+        arguments: vec![kind.into()],
+        check: Duration::from_secs(60),
+        ..worker::Config::default()
+    })
 }
 
 /// A database as a session sees it.
@@ -108,6 +115,11 @@ impl Database {
 
     /// One whose statements have that much time.
     pub(crate) fn patient(fence: Fence, user: &str, database: DatabaseSettings, timeout: &str) -> Self {
+        Self::read_by(fence.worker(), user, database, timeout)
+    }
+
+    /// One whose statements are read by that worker.
+    pub(crate) fn read_by(worker: Worker, user: &str, database: DatabaseSettings, timeout: &str) -> Self {
         let catalogue = catalogue(timeout);
         let settings = ServiceSettings {
             auth: [
@@ -121,7 +133,7 @@ impl Database {
         };
         let password: Reference = "store:password".parse().unwrap();
         let secrets = BTreeMap::from([(password, Secret::new(PASSWORD))]);
-        Self::with(&catalogue, settings, Arc::new(secrets), fence.worker())
+        Self::with(&catalogue, settings, Arc::new(secrets), worker)
     }
 
     pub(crate) fn with(

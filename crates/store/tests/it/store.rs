@@ -15,6 +15,17 @@ async fn a_second_store_on_the_same_file_is_refused_in_words() {
 }
 
 #[tokio::test]
+async fn an_installation_keeps_its_name_and_gives_it_to_its_copies() {
+    let mut place = Place::new().await;
+    let (first, again) = tokio::join!(place.store.installation(), place.store.installation());
+    let name = first.unwrap();
+    assert_eq!(again.unwrap(), name);
+    assert_ne!(Place::new().await.store.installation().await.unwrap(), name);
+    place.reopen().await;
+    assert_eq!(place.store.installation().await.unwrap(), name);
+}
+
+#[tokio::test]
 async fn the_file_is_readable_by_its_owner_alone() {
     let place = Place::new().await;
     place.start("hello").await;

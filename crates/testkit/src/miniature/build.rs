@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::fs::{File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use domain::Timestamp;
 use serde_json::json;
 
 use super::Miniature;
@@ -19,6 +20,8 @@ const NODE_VERSION: &str = "24.21.0";
 const OLDEST_NODE: u32 = 22;
 /// When a registry that gave no Node is asked again.
 const TRY_AGAIN: Duration = Duration::from_secs(30 * 60);
+/// How long packing some hundred megabytes may take.
+const LONG: Duration = Duration::from_secs(120);
 
 /// Gives the miniature that belongs to this machine's programs, made now unless it is there.
 pub(super) fn make(kept: &Path) -> Result<Miniature, String> {
@@ -37,13 +40,17 @@ pub(super) fn make(kept: &Path) -> Result<Miniature, String> {
         let half =
             tempfile::tempdir_in(kept).map_err(|error| format!("make a folder in {}: {error}", kept.display()))?;
         fill(half.path(), &plan)?;
+        describe(half.path(), &digest)?;
         std::fs::set_permissions(half.path(), Permissions::from_mode(0o755))
             .and_then(|()| std::fs::rename(half.path(), &folder))
             .map_err(|error| format!("move the finished one to {}: {error}", folder.display()))?;
     }
+    let layer = std::fs::read_to_string(folder.join(LAYER).join("id"));
+    let layer = layer.map_err(|error| format!("read the layer's name in {}: {error}", folder.display()))?;
     Ok(Miniature {
         digest,
         folder,
+        layer,
         has_node: node.is_some(),
     })
 }
@@ -64,7 +71,7 @@ fn fill(folder: &Path, plan: &Plan) -> Result<(), String> {
             Entry::Folder(mode, owner) => std::fs::create_dir_all(&path)
                 .and_then(|()| std::os::unix::fs::chown(&path, Some(*owner), Some(*owner)))
                 .and_then(|()| std::fs::set_permissions(&path, Permissions::from_mode(*mode))),
-            Entry::Link(target) => std::os::unix::fs::symlink(target, &path),
+            Entry::Link(target) => symlink(target, &path),
             Entry::Text(text) => std::fs::write(&path, text),
             Entry::Copy(from) => {
                 let about = std::fs::metadata(from).map_err(failed(from))?;
@@ -79,6 +86,37 @@ fn fill(folder: &Path, plan: &Plan) -> Result<(), String> {
         }
         .map_err(failed(&path))?;
     }
+    Ok(())
+}
+
+/// The folder with the archive of all files, and a link to them.
+pub(super) const LAYER: &str = "layer";
+
+/// Makes an image of a root file system.
+fn describe(folder: &Path, digest: &str) -> Result<(), String> {
+    let failed = |error: io::Error| format!("describe the image in {}: {error}", folder.display());
+    let layer = folder.join(LAYER);
+    let archive = layer.join("layer.tar");
+    std::fs::create_dir(&layer)
+        .and_then(|()| symlink("../rootfs", layer.join("files")))
+        .map_err(failed)?;
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--numeric-owner", "--directory"])
+        .arg(folder.join("rootfs"));
+    try_run(LONG, tar.arg("--file").arg(&archive).arg("."))?;
+    let said = try_run(LONG, Command::new("sha256sum").arg(&archive))?;
+    let id = said.split(' ').next().unwrap_or_default();
+    std::fs::write(layer.join("id"), id).map_err(failed)?;
+    let about = json!({
+        "digest": digest,
+        "name": "miniature",
+        "recipe": "",
+        "built": Timestamp::now(),
+        "base_layers": 1,
+        "bytes": std::fs::metadata(&archive).map_err(failed)?.len(),
+        "layers": [id],
+    });
+    std::fs::write(folder.join("image.json"), about.to_string()).map_err(failed)?;
     let config = json!({
         "architecture": "miniature",
         "os": "linux",
@@ -92,10 +130,9 @@ fn fill(folder: &Path, plan: &Plan) -> Result<(), String> {
             "User": "1000:1000",
             "WorkingDir": "/workspace",
         },
-        "rootfs": { "type": "layers", "diff_ids": [] },
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{id}")] },
     });
-    let path = folder.join("config.json");
-    std::fs::write(&path, config.to_string()).map_err(failed(&path))
+    std::fs::write(folder.join("config.json"), config.to_string()).map_err(failed)
 }
 
 /// A Node that is new enough: this machine's own, or the registry's, kept.

@@ -175,6 +175,7 @@ impl Plan {
         for (path, mode, owner) in [
             ("dev", 0o755, 0),
             ("home/agent", 0o755, 1000),
+            ("knowledge", 0o755, 1000),
             ("proc", 0o755, 0),
             ("root", 0o700, 0),
             ("run", 0o755, 0),

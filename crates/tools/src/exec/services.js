@@ -24,14 +24,18 @@ class ServiceError extends Error {
   }
 }
 
-/** Makes the globals `services` and `describe`. */
-function offer({ socket, call, methods }) {
+/** Makes the globals `services` and `describe` where there are services, and `background` where programs may go on. */
+function offer({ socket, call, methods, background }) {
   const names = Object.entries(methods).map(([service, names]) => {
     const calls = names.map((method) => [method, (args) => invoke({ socket, call, service, method, args })]);
     return [service, bare(calls)];
   });
   const describe = (name) => (name === undefined ? ask(socket, '/v1/services') : types(socket, String(name), methods));
-  for (const [name, value] of Object.entries({ services: bare(names), describe })) {
+  const globals = {
+    ...(names.length && { services: bare(names), describe }),
+    ...(background && { background: (command, options) => inBackground(socket, command, options) }),
+  };
+  for (const [name, value] of Object.entries(globals)) {
     Object.defineProperty(globalThis, name, { value, enumerable: true });
   }
 }
@@ -104,6 +108,16 @@ async function inTurn(work, over) {
     else free += 1;
     over();
   }
+}
+
+/** Starts a command of the shell that goes on when this call is over; answers for how many minutes. */
+async function inBackground(socket, command, { minutes } = {}) {
+  const seconds = minutes === undefined ? undefined : Math.ceil(minutes * 60);
+  const options = { method: 'POST', path: '/v1/background' };
+  const response = await send(socket, options, JSON.stringify({ command, seconds }));
+  const pieces = whole(response, 'background');
+  if (response.statusCode !== 200) throw await failure(response, pieces);
+  return { minutes: parsed(response, await held(pieces)).seconds / 60 };
 }
 
 async function types(socket, name, methods) {

@@ -72,10 +72,22 @@ pub(super) const SANDBOX: Section = Section {
     about: "The sealed machines in which the agent works. Read by the host agent too.",
     keys: &[
         key(
+            "provider",
+            Kind::Word(&["oci", "docker"]),
+            "\"oci\"",
+            "What makes sandboxes: an OCI runtime's command, by root (`oci`), or Docker's engine on this machine (`docker`).",
+        ),
+        key(
+            "docker_socket",
+            Kind::Path,
+            "\"/var/run/docker.sock\"",
+            "Where Docker's engine listens, with `provider = \"docker\"`. Only the host agent opens it.",
+        ),
+        key(
             "runtime",
             Kind::Word(&["runc", "crun", "youki", "runsc"]),
             "\"runc\"",
-            "The OCI runtime that creates sandboxes.",
+            "The OCI runtime that creates sandboxes, with `provider = \"oci\"`.",
         ),
         unset(
             "program",
@@ -117,16 +129,56 @@ pub(super) const SANDBOX: Section = Section {
             "An idle sandbox is frozen after this.",
         ),
         key(
-            "remove_after",
+            "hibernate_after",
             Kind::Duration,
             "\"30m\"",
-            "An idle sandbox is removed after this; its files stay.",
+            "The processes of an idle sandbox are ended after this; its files stay.",
+        ),
+        key(
+            "archive_after",
+            Kind::Duration,
+            "\"7d\"",
+            "The disk of a session of which nothing was heard for so long is removed, once all of its files are kept outside of it (`[objects]`); the next prompt or request brings them back. One whose workspace has a `.belljarignore` keeps its disk. \"0s\": never.",
+        ),
+        key(
+            "background_time",
+            Kind::Duration,
+            "\"4h\"",
+            "How long a program that is started in the background may go on, and keep its sandbox awake. \"0s\": none may be started.",
+        ),
+        key(
+            "run_snapshots",
+            Kind::Whole(0, 1_000),
+            "10",
+            "Snapshots of each session that are made when its runs end, the newest of which are kept: so it can go back. Only where the disk pool shares what they hold (btrfs); 0: none.",
         ),
         key(
             "per_user",
             Kind::Whole(1, 100_000),
             "64",
             "Sandboxes of one user at the same time. For one more, the one of theirs that was unused the longest is removed and its files stay; where all are in use, it is refused.",
+        ),
+    ],
+};
+
+/// `[sandbox.warm]`
+pub(super) const WARM: Section = Section {
+    name: "sandbox.warm",
+    whole: false,
+    about: "Sandboxes that are made ahead, so that a new session waits for none. Each idles in some megabytes of memory.",
+    keys: &[
+        key("least", Kind::Whole(0, 1_000), "1", "So many are always ready."),
+        key(
+            "most",
+            Kind::Whole(0, 1_000),
+            "4",
+            "So many are ready at most; 0: none are made ahead.",
+        ),
+        key(
+            "remember",
+            Kind::Duration,
+            "\"10m\"",
+            "Between the two, as many are ready as sessions needed a new one within this time.",
         ),
     ],
 };
@@ -188,5 +240,18 @@ pub(super) const APPROVALS: Section = Section {
         Kind::Duration,
         "\"24h\"",
         "How long a question waits for its answer, and what was approved once to be done.",
+    )],
+};
+
+/// `[telemetry]`
+pub(super) const TELEMETRY: Section = Section {
+    name: "telemetry",
+    whole: false,
+    about: "Who is told how long what took.",
+    keys: &[unset(
+        "otlp",
+        Kind::Text,
+        "\"http://127.0.0.1:4318\"",
+        "A collector that takes traces by OTLP over HTTP, as JSON: `/v1/traces` is added. None is told where it is left out.",
     )],
 };

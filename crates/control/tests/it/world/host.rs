@@ -4,51 +4,153 @@ use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use domain::{SandboxId, SessionId};
-use sandbox::{ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage, Simulator};
+use domain::{SandboxId, SessionId, SnapshotId};
+use lifecycle::Stop;
+use sandbox::{
+    ImageDigest, ImageStatus, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage, Simulator,
+    SnapshotStatus, Snapshots,
+};
+use tokio::sync::{Semaphore, broadcast};
 
-pub(crate) struct Host(Mutex<Arc<Simulator>>);
+pub(crate) struct Host {
+    simulator: Mutex<Arc<Simulator>>,
+    /// Told of each step as it begins.
+    steps: broadcast::Sender<&'static str>,
+    /// Closed where snapshots are not held up.
+    snapshots: Mutex<Arc<Semaphore>>,
+    /// The step that is to wait; told when it has begun, and when it may go on.
+    held: Mutex<Option<(&'static str, Stop, Stop)>>,
+    /// Snapshots under way, and the most that there were at once.
+    under_way: Mutex<(usize, usize)>,
+    /// Closed where it is told at once that an image was made.
+    commits: Mutex<Arc<Semaphore>>,
+}
 
 impl Host {
     pub(crate) fn new(simulator: Arc<Simulator>) -> Self {
-        Self(Mutex::new(simulator))
+        Self {
+            simulator: Mutex::new(simulator),
+            steps: broadcast::Sender::new(1_024),
+            snapshots: Mutex::new(closed()),
+            held: Mutex::default(),
+            under_way: Mutex::default(),
+            commits: Mutex::new(closed()),
+        }
+    }
+
+    /// The next step of this name waits from now on, as soon as it begins, until it is released.
+    pub(crate) fn hold(&self, step: &'static str) -> HeldStep {
+        let (begun, open) = (Stop::new(), Stop::new());
+        *self.held.lock().unwrap() = Some((step, begun.clone(), open.clone()));
+        HeldStep { begun, open }
+    }
+
+    /// Each snapshot makes the session's sandbox stand still from now on, until snapshots are let go on.
+    pub(crate) fn hold_snapshots(&self) {
+        *self.snapshots.lock().unwrap() = Arc::new(Semaphore::new(0));
+    }
+
+    pub(crate) fn let_snapshots_go_on(&self) {
+        self.snapshots.lock().unwrap().close();
+    }
+
+    pub(crate) fn most_snapshots_at_once(&self) -> usize {
+        self.under_way.lock().unwrap().1
+    }
+
+    /// Images are made, and nobody is told, until they are let go on.
+    pub(crate) fn hold_commits(&self) {
+        *self.commits.lock().unwrap() = Arc::new(Semaphore::new(0));
+    }
+
+    pub(crate) fn let_commits_go_on(&self) {
+        self.commits.lock().unwrap().close();
     }
 
     /// It dies and is started anew: its sandboxes live on, the sockets of their links are made again.
     pub(crate) fn restart(&self) {
-        let mut simulator = self.0.lock().unwrap();
+        let mut simulator = self.simulator.lock().unwrap();
         *simulator = Arc::new(simulator.restarted().unwrap());
     }
 
     fn present(&self) -> Arc<Simulator> {
-        Arc::clone(&self.0.lock().unwrap())
+        Arc::clone(&self.simulator.lock().unwrap())
     }
+
+    /// Waits until a step of this name begins, from this call on.
+    pub(crate) fn begins(&self, step: &str) -> impl Future<Output = ()> {
+        let mut steps = self.steps.subscribe();
+        async move { testkit::within(step, async { while steps.recv().await.unwrap() != step {} }).await }
+    }
+
+    async fn step(&self, name: &'static str) -> Arc<Simulator> {
+        // Nobody may be listening.
+        let _ = self.steps.send(name);
+        let held = self.held.lock().unwrap().take_if(|(held, ..)| *held == name);
+        if let Some((_, begun, open)) = held {
+            begun.cancel();
+            open.cancelled().await;
+        }
+        self.present()
+    }
+}
+
+/// A step that waits.
+pub(crate) struct HeldStep {
+    begun: Stop,
+    open: Stop,
+}
+
+impl HeldStep {
+    /// Waits until it has begun.
+    pub(crate) async fn begun(&self) {
+        testkit::within("the step to begin", self.begun.cancelled()).await;
+    }
+
+    /// Lets it go on.
+    pub(crate) fn release(&self) {
+        self.open.cancel();
+    }
+}
+
+fn closed() -> Arc<Semaphore> {
+    let semaphore = Semaphore::new(0);
+    semaphore.close();
+    Arc::new(semaphore)
 }
 
 #[async_trait]
 impl SandboxProvider for Host {
     async fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
-        self.present().create(spec).await
+        self.step("create").await.create(spec).await
     }
 
     async fn link(&self, id: SandboxId) -> Result<UnixListener, ProviderError> {
         self.present().link(id).await
     }
 
+    async fn assign(&self, id: SandboxId, session: SessionId) -> Result<SandboxStatus, ProviderError> {
+        self.step("assign").await.assign(id, session).await
+    }
+
     async fn freeze(&self, id: SandboxId) -> Result<(), ProviderError> {
-        self.present().freeze(id).await
+        self.step("freeze").await.freeze(id).await
     }
 
     async fn thaw(&self, id: SandboxId) -> Result<(), ProviderError> {
-        self.present().thaw(id).await
+        self.step("thaw").await.thaw(id).await
     }
 
     async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError> {
-        self.present().destroy(id).await
+        self.step("destroy").await.destroy(id).await
     }
 
     async fn status(&self, id: SandboxId) -> Result<SandboxStatus, ProviderError> {
         self.present().status(id).await
+    }
+
+    async fn words(&self, id: SandboxId) -> Result<String, ProviderError> {
+        self.present().words(id).await
     }
 
     async fn usage(&self, id: SandboxId) -> Result<SandboxUsage, ProviderError> {
@@ -59,7 +161,67 @@ impl SandboxProvider for Host {
         self.present().list().await
     }
 
+    async fn disks(&self) -> Result<Vec<SessionId>, ProviderError> {
+        self.present().disks().await
+    }
+
     async fn remove_disk(&self, session: SessionId) -> Result<(), ProviderError> {
         self.present().remove_disk(session).await
+    }
+
+    async fn snapshot(&self, session: SessionId, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
+        let simulator = self.present();
+        let held = Arc::clone(&self.snapshots.lock().unwrap());
+        let mut still = None;
+        if !held.is_closed() {
+            let all = simulator.list().await?;
+            still = all.into_iter().find(|status| status.session == session);
+            if let Some(status) = &still {
+                simulator.freeze(status.id).await?;
+            }
+        }
+        {
+            let mut under_way = self.under_way.lock().unwrap();
+            under_way.0 += 1;
+            under_way.1 = under_way.1.max(under_way.0);
+        }
+        let _ = self.steps.send("snapshot");
+        // It gives no permit, and is closed one day.
+        let _ = held.acquire().await;
+        let kept = simulator.snapshot(session, snapshot).await;
+        self.under_way.lock().unwrap().0 -= 1;
+        if let Some(status) = still {
+            simulator.thaw(status.id).await?;
+        }
+        kept
+    }
+
+    async fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
+        self.present().restore(snapshot, session).await
+    }
+
+    async fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError> {
+        self.present().remove_snapshot(snapshot).await
+    }
+
+    async fn snapshots(&self) -> Result<Snapshots, ProviderError> {
+        self.present().snapshots().await
+    }
+
+    async fn commit(&self, id: SandboxId) -> Result<ImageDigest, ProviderError> {
+        let commits = Arc::clone(&self.commits.lock().unwrap());
+        let made = self.step("commit").await.commit(id).await;
+        // Nobody hears of it as long as it is held.
+        let _ = self.steps.send("committed");
+        let _ = commits.acquire().await;
+        made
+    }
+
+    async fn images(&self) -> Result<Vec<ImageStatus>, ProviderError> {
+        self.present().images().await
+    }
+
+    async fn remove_image(&self, image: &ImageDigest) -> Result<(), ProviderError> {
+        self.present().remove_image(image).await
     }
 }

@@ -3,18 +3,28 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use agent::{Gateway, GatewayError, Hands, run_loop};
 use domain::{RunLimits, SandboxId, ToolCall, ToolResult};
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use lifecycle::{Stop, Tasks};
 use link::client::{Client, ClientError, Control};
 use protocol::{FileEntry, FileKind, Grants, ServiceRequest, ToControl, ToRuntime, Transfer, TurnReply, TurnRequest};
 use sandbox::{Program, Started};
 use secret::Secret;
 use tokio::sync::{Notify, mpsc};
+
+type BeginKeeping = dyn Fn(SandboxId, &Client, &Path, &Tasks) + Send + Sync;
+type KeepAll = dyn Fn(SandboxId) -> BoxFuture<'static, Result<(), String>> + Send + Sync;
+
+/// What a runtime does to keep its workspace's files: begins with each claim, and has everything kept when it is ordered to.
+pub(crate) struct Keeps {
+    pub(crate) begin: Box<BeginKeeping>,
+    pub(crate) flush: Box<KeepAll>,
+}
 
 /// What tests see and steer of all sandboxes.
 #[derive(Default)]
@@ -27,10 +37,18 @@ pub(crate) struct Inside {
     begun: Notify,
     /// What runs were granted, in order.
     granted: Mutex<Vec<Grants>>,
+    /// The sandbox whose runtime does not say that it lives.
+    hung: Mutex<Option<SandboxId>>,
     /// Sandboxes that are to die as soon as they are there.
     stillborn: Mutex<usize>,
     /// Lets calls of `wait` end.
     released: Stop,
+    /// The ways to the control streams.
+    says: Mutex<HashMap<SandboxId, mpsc::Sender<ToControl>>>,
+    /// What keeps files, where a test wants that.
+    pub(crate) keeps: OnceLock<Keeps>,
+    /// The folder that programs take for `https://git.example.com/`.
+    pub(crate) git: OnceLock<PathBuf>,
 }
 
 impl Inside {
@@ -84,6 +102,17 @@ impl Inside {
         *self.stillborn.lock().unwrap() = count;
     }
 
+    /// This sandbox's runtime does not say any more that it lives.
+    pub(crate) fn hang(&self, sandbox: SandboxId) {
+        *self.hung.lock().unwrap() = Some(sandbox);
+    }
+
+    /// A sandbox's runtime says something unasked.
+    pub(crate) async fn say_of(&self, sandbox: SandboxId, line: ToControl) {
+        let say = self.says.lock().unwrap()[&sandbox].clone();
+        say.send(line).await.unwrap();
+    }
+
     /// Lets calls of `wait` end, those to come too.
     pub(crate) fn release(&self) {
         self.released.cancel();
@@ -110,8 +139,10 @@ async fn runtime(inside: Arc<Inside>, started: Started) {
         client,
         tasks,
         workspace: started.workspace,
+        knowledge: started.knowledge,
         sandbox: started.id,
         work: Mutex::new(Stop::new()),
+        in_background: Mutex::default(),
         say: Mutex::default(),
     };
     let runtime = Arc::new(runtime);
@@ -128,9 +159,11 @@ struct Runtime {
     client: Client,
     tasks: Tasks,
     workspace: PathBuf,
+    knowledge: PathBuf,
     sandbox: SandboxId,
     /// Ends what is under way.
     work: Mutex<Stop>,
+    in_background: Mutex<bool>,
     /// The way to the control stream, where there is one.
     say: Mutex<Option<mpsc::Sender<ToControl>>>,
 }
@@ -140,6 +173,7 @@ impl Runtime {
         let Control { mut reader, mut writer } = control;
         let (say, mut said) = mpsc::channel::<ToControl>(64);
         *self.say.lock().unwrap() = Some(say.clone());
+        self.inside.says.lock().unwrap().insert(self.sandbox, say.clone());
         loop {
             tokio::select! {
                 Some(line) = said.recv() => {
@@ -163,7 +197,16 @@ impl Runtime {
             let answer = match order {
                 ToRuntime::Claim { token, .. } => {
                     runtime.take(token);
+                    if let Some(keeps) = runtime.inside.keeps.get() {
+                        (keeps.begin)(runtime.sandbox, &runtime.client, &runtime.workspace, &runtime.tasks);
+                    }
                     ToControl::Claimed { failure: None }
+                }
+                ToRuntime::Pulse => {
+                    if *runtime.inside.hung.lock().unwrap() == Some(runtime.sandbox) {
+                        return;
+                    }
+                    ToControl::Alive
                 }
                 ToRuntime::Token { token } => return runtime.take(token),
                 ToRuntime::Prepare { on: false, .. } => return,
@@ -184,8 +227,11 @@ impl Runtime {
                     };
                     ToControl::Result { result }
                 }
-                ToRuntime::Stop { request } => {
+                ToRuntime::Stop { request, background } => {
                     stop.cancel();
+                    if background {
+                        runtime.end_background(&say).await;
+                    }
                     *runtime.work.lock().unwrap() = Stop::new();
                     ToControl::Stopped { request }
                 }
@@ -211,6 +257,11 @@ impl Runtime {
             Transfer::Read { path } => self.read(request, &path).await,
             Transfer::Write { path } => self.write(request, &path).await,
             Transfer::List { path } => list(&self.workspace.join(path)),
+            Transfer::Pack | Transfer::Unpack => Err("it knows no archives".to_owned()),
+            Transfer::Flush => match self.inside.keeps.get() {
+                Some(keeps) => (keeps.flush)(self.sandbox).await.map(|()| Vec::new()),
+                None => Err("nothing is kept".to_owned()),
+            },
         };
         let (entries, failure) = match done {
             Ok(entries) => (entries, None),
@@ -224,7 +275,10 @@ impl Runtime {
     }
 
     async fn read(&self, request: u64, path: &str) -> Result<Vec<FileEntry>, String> {
-        let bytes = std::fs::read(self.workspace.join(path)).map_err(|error| error.to_string())?;
+        let bytes = std::fs::read(self.workspace.join(path)).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => format!("there is no {path}"),
+            _ => error.to_string(),
+        })?;
         let bytes = futures::stream::iter([Ok(bytes.into())]).boxed();
         self.client
             .send_file(request, bytes)
@@ -278,6 +332,20 @@ impl Gateway for Runtime {
 }
 
 impl Runtime {
+    async fn background(&self, seconds: u64) {
+        *self.in_background.lock().unwrap() = seconds > 0;
+        let say = self.say.lock().unwrap().clone().unwrap();
+        say.send(ToControl::Background { seconds }).await.unwrap();
+    }
+
+    /// Programs in the background write until they are killed, and are killed by this.
+    async fn end_background(&self, say: &mpsc::Sender<ToControl>) {
+        if std::mem::take(&mut *self.in_background.lock().unwrap()) {
+            std::fs::write(self.workspace.join("last-words"), "of the background").unwrap();
+            say.send(ToControl::Background { seconds: 0 }).await.unwrap();
+        }
+    }
+
     /// What a call of a service said: its answer, or status and code.
     async fn service(&self, call: &ToolCall, name: &str, arguments: &str) -> String {
         let (service, method) = name.split_once('.').unwrap();
@@ -302,10 +370,51 @@ impl Runtime {
     }
 }
 
+impl Runtime {
+    /// A command of Belljar's own, as Node would run it.
+    async fn command(&self, call: &ToolCall, order: &str, limits: &RunLimits) -> ToolResult {
+        let order: serde_json::Value = serde_json::from_str(order).unwrap();
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        self.inside.made.lock().unwrap().push(text(&order["command"]));
+        self.inside.begun.notify_waiters();
+        let mut shell = tokio::process::Command::new("/bin/sh");
+        shell
+            .arg("-c")
+            .arg(text(&order["command"]))
+            .current_dir(&self.knowledge);
+        for (name, value) in order["environment"].as_object().unwrap() {
+            shell.env(name, text(value));
+        }
+        let git = self.inside.git.get().unwrap();
+        shell.env("HOME", git);
+        shell.env("GIT_CONFIG_COUNT", "1");
+        shell.env("GIT_CONFIG_KEY_0", format!("url.file://{}/.insteadOf", git.display()));
+        shell.env("GIT_CONFIG_VALUE_0", "https://git.example.com/");
+        let ended = tokio::time::timeout(limits.tool(), shell.kill_on_drop(true).output()).await;
+        let Ok(ended) = ended else {
+            let words = format!("[killed: the code took longer than {} s]", limits.tool_seconds);
+            return ToolResult::error(call.id.clone(), words);
+        };
+        let ended = ended.unwrap();
+        let said = String::from_utf8([ended.stdout, ended.stderr].concat()).unwrap();
+        let status = ended
+            .status
+            .code()
+            .map_or("SIGKILL".to_owned(), |code| code.to_string());
+        let answer = serde_json::json!({ "status": status, "said": said });
+        ToolResult::text(call.id.clone(), answer.to_string())
+    }
+}
+
 impl Hands for Runtime {
-    /// `hang` never ends, `wait` waits to be released, `long N` says N bytes, `shout N` shows N letters as its progress and waits, `connect HOST PORT` and `resolve NAME` try the way out, `service NAME.METHOD ARGUMENTS` calls a service; all else is said back.
-    async fn use_tool(&self, call: &ToolCall, _limits: &RunLimits) -> ToolResult {
+    /// `hang` never ends, `background N` says that programs in the background run for N seconds, `wait` waits to be released, `long N` says N bytes, `shout N` shows N letters as its progress and waits, `connect HOST PORT` and `resolve NAME` try the way out, `service NAME.METHOD ARGUMENTS` calls a service; all else is said back.
+    async fn use_tool(&self, call: &ToolCall, limits: &RunLimits) -> ToolResult {
         let code = call.input["code"].as_str().unwrap_or_default().to_owned();
+        let mut lines = code.lines();
+        let order = lines.find_map(|line| line.strip_prefix("const order = ")?.strip_suffix(';'));
+        if let Some(order) = order {
+            return self.command(call, order, limits).await;
+        }
         self.inside.made.lock().unwrap().push(code.clone());
         self.inside.begun.notify_waiters();
         let words: Vec<&str> = code.split(' ').collect();
@@ -326,6 +435,10 @@ impl Hands for Runtime {
                 .unwrap();
                 self.inside.released.cancelled().await;
                 "shouted".to_owned()
+            }
+            ["background", seconds] => {
+                self.background(seconds.parse().unwrap()).await;
+                "went to the background".to_owned()
             }
             ["long", bytes] => "x".repeat(bytes.parse().unwrap()),
             ["connect", host, port] => match self.client.connect(host, port.parse().unwrap()).await {

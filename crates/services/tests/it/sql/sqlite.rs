@@ -7,7 +7,7 @@ use serde_json::json;
 use services::{Code, DatabaseSettings, Engine};
 use tokio::task::JoinSet;
 
-use super::{Database, Fence, withstands};
+use super::{Database, Fence, guard_as, withstands};
 
 const SHOP: &str = "CREATE TABLE orders (id INTEGER PRIMARY KEY, customer TEXT NOT NULL, amount REAL, raw BLOB);
 INSERT INTO orders VALUES (1, 'Ada', 12.5, x'deadbeef'), (9007199254740993, 'Grace', NULL, NULL);
@@ -117,6 +117,16 @@ async fn threat_094_a_file_is_not_read_for_ever() {
     assert_eq!(database.query(large).await.unwrap_err().code, Code::AnswerTooLarge);
 }
 
+/// More statements than are read at once, in one session, of which none is ever done.
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_094_a_session_leaves_those_who_check_statements_to_the_others() {
+    let folder = shop();
+    let (worker, database) = (guard_as("slow"), settings(folder.path()));
+    let greedy = Arc::new(Database::read_by(worker, "reader", database, "60s"));
+    let neighbour = greedy.neighbour();
+    leaves_to_others(greedy, "SELECT 'never done'", &neighbour).await;
+}
+
 /// More than there are places for, in one session; the other one asks until they all must have begun.
 #[tokio::test(flavor = "multi_thread")]
 async fn threat_094_a_session_leaves_files_to_the_others() {
@@ -128,10 +138,15 @@ async fn threat_094_a_session_leaves_files_to_the_others() {
         "60s",
     ));
     let neighbour = greedy.neighbour();
+    leaves_to_others(greedy, ENDLESS, &neighbour).await;
+}
+
+/// One asks again and again what has no end; the other is answered meanwhile.
+async fn leaves_to_others(greedy: Arc<Database>, statement: &'static str, neighbour: &Database) {
     let mut endless = JoinSet::new();
     for _ in 0..4 {
         let greedy = Arc::clone(&greedy);
-        endless.spawn(async move { greedy.query(ENDLESS).await });
+        endless.spawn(async move { greedy.query(statement).await });
     }
     let asking = async {
         for _ in 0..20 {

@@ -1,0 +1,198 @@
+//! Files that are kept outside, and come back.
+
+use std::collections::HashMap;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use domain::ContentHash;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use link::server::{FileSource, ServiceAnswer};
+use protocol::{
+    Content, FileRecord, Kept, Offered, PathBytes, Piece, Refusal, RefusalCode, SyncAnswer, SyncCall, SyncRequest,
+};
+use tokio::sync::Semaphore;
+
+use crate::handler::TOKEN;
+use crate::jail::Jail;
+
+/// A control plane's keeping of files, in memory; URLs are names of contents.
+pub(crate) struct Keeps {
+    contents: Mutex<HashMap<String, Vec<u8>>>,
+    records: Mutex<Vec<FileRecord>>,
+    missing: Vec<FileRecord>,
+    /// Lets contents be fetched.
+    fetches: Semaphore,
+}
+
+impl Keeps {
+    pub(crate) fn answer(&self, call: SyncCall) -> Result<SyncAnswer, Refusal> {
+        let url = |content: &Content| format!("/v1/objects/{}?signed=1", content.sha256);
+        Ok(match call.request {
+            SyncRequest::Begin => SyncAnswer::Begun {
+                missing: self.missing.len() as u64,
+            },
+            SyncRequest::Known { .. } => SyncAnswer::Known { files: Vec::new() },
+            SyncRequest::Missing { .. } => SyncAnswer::Page {
+                files: self.missing.clone(),
+                next: None,
+            },
+            SyncRequest::Placed { .. } => done(),
+            SyncRequest::Offer { contents } => {
+                let contents = contents.iter();
+                let offers = contents.map(|content| Offered::Upload { url: url(content) });
+                SyncAnswer::Offered {
+                    offers: offers.collect(),
+                }
+            }
+            SyncRequest::Record { files, .. } => {
+                self.records.lock().unwrap().extend(files);
+                done()
+            }
+            SyncRequest::Fetch { contents } => SyncAnswer::Fetch {
+                urls: contents.iter().map(url).collect(),
+            },
+        })
+    }
+
+    pub(crate) async fn keep(&self, url: &str, bytes: Option<u64>, body: FileSource) -> Result<(), Refusal> {
+        let refused = |_| Refusal::new(RefusalCode::Unavailable, "it broke off");
+        let pieces: Vec<Bytes> = body.try_collect().await.map_err(refused)?;
+        let content = pieces.concat();
+        assert_eq!(bytes, Some(content.len() as u64));
+        self.contents.lock().unwrap().insert(url.to_owned(), content);
+        Ok(())
+    }
+
+    pub(crate) async fn fetch(&self, url: &str) -> Result<ServiceAnswer, Refusal> {
+        let _allowed = self.fetches.acquire().await.unwrap();
+        let content = self.contents.lock().unwrap()[url].clone();
+        Ok(ServiceAnswer {
+            media_type: "application/octet-stream".to_owned(),
+            length: Some(content.len() as u64),
+            body: stream::iter([Ok(content.into())]).boxed(),
+        })
+    }
+
+    /// What was recorded of a path last.
+    fn recorded(&self, path: &str) -> Option<FileRecord> {
+        let records = self.records.lock().unwrap();
+        let found = records.iter().rev().find(|record| record.path.0 == path.as_bytes());
+        found.cloned()
+    }
+}
+
+fn done() -> SyncAnswer {
+    SyncAnswer::Recorded {
+        refused: Vec::new(),
+        full: Vec::new(),
+    }
+}
+
+/// A jail of a control plane that keeps files and has these to bring back.
+async fn jail(missing: Vec<FileRecord>, contents: HashMap<String, Vec<u8>>) -> Jail {
+    let root = testkit::miniature().rootfs();
+    let root = format!("--ro-bind {} / --tmpfs /tmp", root.display());
+    let jail = Jail::with_root(&root, |_| ()).await;
+    let keeps = Keeps {
+        contents: contents.into(),
+        records: Mutex::default(),
+        missing,
+        fetches: Semaphore::new(0),
+    };
+    assert!(jail.handler.keeps.set(keeps).is_ok());
+    jail
+}
+
+fn keeps(jail: &Jail) -> &Keeps {
+    jail.handler.keeps.get().unwrap()
+}
+
+#[tokio::test]
+async fn what_a_user_writes_is_kept_by_a_process_that_has_nothing() {
+    let jail = jail(Vec::new(), HashMap::new()).await;
+    jail.claim().await;
+    jail.shell("cd /workspace && mkdir -p a/b && echo words > a/b/file && ln -s /etc/shadow link && mkfifo pipe")
+        .await;
+    let record = testkit::eventually_async("the file to be kept", async || keeps(&jail).recorded("a/b/file")).await;
+    let Kept::File { bytes: 6, pieces } = &record.kept else {
+        panic!("{record:?}");
+    };
+    let url = format!("/v1/objects/{}?signed=1", pieces[0].content.sha256);
+    assert_eq!(keeps(&jail).contents.lock().unwrap()[&url], b"words\n");
+    let link = testkit::eventually_async("the link to be kept", async || keeps(&jail).recorded("link")).await;
+    let target = PathBytes(b"/etc/shadow".to_vec());
+    assert_eq!(link.kept, Kept::Link { target }, "it is kept as a link");
+    assert_eq!(keeps(&jail).recorded("pipe"), None);
+
+    let watcher = jail.process("belljar-runtime sync").unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{watcher}/status")).unwrap();
+    let line = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(line("Uid:"), ["1000"; 4]);
+    for rights in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(line(rights), ["0000000000000000"], "{rights}");
+    }
+    assert_eq!(line("NoNewPrivs:"), ["1"]);
+    let told = std::fs::read(format!("/proc/{watcher}/environ")).unwrap();
+    let told = [told, std::fs::read(format!("/proc/{watcher}/cmdline")).unwrap()].concat();
+    assert!(!String::from_utf8_lossy(&told).contains(TOKEN));
+
+    // One that is killed is replaced, and goes on.
+    rustix::process::kill_process(
+        rustix::process::Pid::from_raw(watcher).unwrap(),
+        rustix::process::Signal::KILL,
+    )
+    .unwrap();
+    jail.shell("echo more > /workspace/more").await;
+    testkit::eventually_async("the next one", async || keeps(&jail).recorded("more")).await;
+}
+
+#[tokio::test]
+async fn no_tool_is_used_before_the_files_are_back() {
+    // SHA-256 of "back again".
+    let sha256: ContentHash = sha256("back again");
+    let content = Content { sha256, bytes: 10 };
+    let record = FileRecord {
+        path: PathBytes(b"deep/file".to_vec()),
+        kept: Kept::File {
+            bytes: 10,
+            pieces: vec![Piece { at: 0, content }],
+        },
+        mode: 0o640,
+        changed: 1_000_000_000_000_000_000,
+        stamp: 0,
+    };
+    let url = format!("/v1/objects/{sha256}?signed=1");
+    let jail = jail(vec![record], HashMap::from([(url, b"back again".to_vec())])).await;
+    jail.claim().await;
+    let call = jail.linked.call(
+        crate::jail::exec(
+            "1",
+            "return (await import('node:fs')).readFileSync('/workspace/deep/file', 'utf8')",
+        ),
+        crate::jail::limits(),
+    );
+    let mut call = Box::pin(call);
+    let asked = testkit::eventually_async("the content to be asked for", async || {
+        jail.seen().contains(&"fetch".to_owned()).then_some(())
+    });
+    tokio::select! {
+        early = &mut call => panic!("{early:?}"),
+        () = asked => {}
+    }
+    keeps(&jail).fetches.add_permits(100);
+    let result = testkit::within("the call", call).await.unwrap();
+    assert!(crate::jail::words(&result).contains("back again"), "{result:?}");
+    let metadata = std::fs::metadata(jail.workspace().join("deep/file")).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o640);
+    assert_eq!((metadata.uid(), metadata.mtime()), (1000, 1_000_000_000));
+}
+
+fn sha256(text: &str) -> ContentHash {
+    let mut command = std::process::Command::new("sh");
+    let script = format!("printf %s '{text}' | sha256sum | cut -d' ' -f1");
+    testkit::run(command.args(["-c", &script])).trim().parse().unwrap()
+}

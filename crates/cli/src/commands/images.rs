@@ -1,0 +1,145 @@
+//! What operators do about the image that sandboxes are made of.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::arguments::ImageCommand;
+use crate::terminal::harmless;
+use crate::{Client, ClientError, Outcome};
+
+use super::lists::{Column, table, text, time};
+use super::{encoded, say};
+
+/// How often it is looked whether a refresh has ended.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+pub(super) async fn image(client: &Client, command: ImageCommand, json: bool) -> Result<Outcome, ClientError> {
+    match command {
+        ImageCommand::Generations => generations(client, json).await?,
+        ImageCommand::Refresh { image, detach } => return refresh(client, image, detach, json).await,
+    }
+    Ok(Outcome::Done)
+}
+
+async fn generations(client: &Client, json: bool) -> Result<(), ClientError> {
+    let images = listed(client).await?;
+    if images.is_empty() && !json {
+        eprintln!("nothing is built anew: the recipe of the image that sandboxes are made of has no [[repositories]]");
+    }
+    let rows = images.iter().flat_map(|image| {
+        let generations = image["generations"].as_array().into_iter().flatten().cloned();
+        generations.map(|mut row| {
+            row["image"] = image["name"].clone();
+            row["newest"] = Value::from(!row["digest"].is_null() && row["digest"] == image["newest"]);
+            row
+        })
+    });
+    let rows: Vec<Value> = rows.collect();
+    let columns = [
+        Column::left("IMAGE", |row| text(&row["image"])),
+        Column::left("STATE", state),
+        Column::left("BEGUN", |row| time(&row["begun"])),
+        Column::left("ENDED", |row| time(&row["ended"])),
+        Column::right("MiB", |row| {
+            row["bytes"]
+                .as_u64()
+                .map_or_else(String::new, |bytes| (bytes >> 20).to_string())
+        }),
+        Column::right("SANDBOXES", |row| text(&row["sandboxes"])),
+        Column::left("DIGEST", |row| text(&row["digest"]).chars().take(12).collect()),
+        Column::left("WHY", |row| {
+            text(&row["error"]).lines().next().unwrap_or_default().to_owned()
+        }),
+    ];
+    table(&Value::from(rows.clone()), &columns, json)?;
+    // The newest failure in full, where nothing that is newer went well: it says what to mend.
+    let newest = rows.iter().find(|row| !row["ended"].is_null());
+    if let Some(failed) = newest.filter(|row| row["state"] == "failed" && !json) {
+        println!(
+            "\nthe last one failed, and the one before stays:\n{}",
+            harmless(&text(&failed["error"]))
+        );
+    }
+    Ok(())
+}
+
+/// That new sessions get it is worth a word.
+fn state(row: &Value) -> String {
+    if row["newest"] == true {
+        return "newest".to_owned();
+    }
+    text(&row["state"])
+}
+
+async fn listed(client: &Client) -> Result<Vec<Value>, ClientError> {
+    let answer: Value = client.get("/images").await?;
+    Ok(answer["images"].as_array().cloned().unwrap_or_default())
+}
+
+/// The images that must not be removed, as the control plane knows them.
+///
+/// # Errors
+/// It does not answer, the one who asks is no admin, or it does not tell.
+pub async fn used_images(client: &Client) -> Result<Vec<String>, ClientError> {
+    #[derive(serde::Deserialize)]
+    struct Images {
+        used: Vec<String>,
+    }
+    let images: Images = client.get("/images").await?;
+    Ok(images.used)
+}
+
+async fn refresh(client: &Client, image: Option<String>, detach: bool, json: bool) -> Result<Outcome, ClientError> {
+    let image = match image {
+        Some(image) => image,
+        None => match listed(client).await?.first() {
+            Some(image) => text(&image["name"]),
+            None => {
+                return Err(ClientError::Refused {
+                    code: "not_found".into(),
+                    message: "nothing is built anew: the recipe of the image that sandboxes are made of has no [[repositories]]"
+                        .into(),
+                });
+            }
+        },
+    };
+    let wanted: Value = client
+        .post(&format!("/images/{}/refresh", encoded(&image)), &json!({}))
+        .await?;
+    if detach {
+        say(json, &wanted, &text(&wanted["id"]))?;
+        return Ok(Outcome::Done);
+    }
+    loop {
+        let images = listed(client).await?;
+        let mut all = images
+            .iter()
+            .filter_map(|image| image["generations"].as_array())
+            .flatten();
+        let Some(found) = all.find(|generation| generation["id"] == wanted["id"]) else {
+            return Err(ClientError::Refused {
+                code: "not_found".into(),
+                message: format!(
+                    "the refresh {} is not known any more, so nobody can say how it ended: `belljar image generations` shows what was built",
+                    text(&wanted["id"])
+                ),
+            });
+        };
+        match Some(found).filter(|generation| !generation["ended"].is_null()) {
+            None => tokio::time::sleep(LOOK_AGAIN).await,
+            Some(failed) if failed["state"] == "failed" => {
+                let words = format!(
+                    "the refresh failed, and the image stays as it was:\n{}",
+                    text(&failed["error"])
+                );
+                say(json, failed, &words)?;
+                return Ok(Outcome::Failed);
+            }
+            Some(ready) => {
+                say(json, ready, &text(&ready["digest"]))?;
+                return Ok(Outcome::Done);
+            }
+        }
+    }
+}

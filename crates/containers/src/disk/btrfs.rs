@@ -1,0 +1,262 @@
+//! Disks as subvolumes, each with a quota.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use domain::{SessionId, SnapshotId};
+use rustix::fs::{Mode, OFlags, RenameFlags, fsync, openat, renameat, renameat_with, statvfs};
+use rustix::io::Errno;
+use rustix::mount::{OpenTreeFlags, UnmountFlags, open_tree, unmount};
+use sandbox::{ProviderError, SnapshotStatus};
+use sys::btrfs;
+
+use crate::attempt::{Attempt, unless_missing};
+use crate::disk::{DiskKind, HALF, named_after_sessions, names_ending, snapshot_name, snapshots_in};
+use crate::record::make_folder;
+use crate::{Config, mount};
+
+/// What statfs says of btrfs.
+const MAGIC: u64 = 0x9123_683e;
+/// The file system's own needs; below this nobody could work.
+const LEAST_BYTES: u64 = 256 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    folder: PathBuf,
+    handle: File,
+    /// Where the counts of its quotas are.
+    counts: PathBuf,
+    kind: DiskKind,
+}
+
+impl Pool {
+    pub(crate) fn open(config: &Config) -> Result<Self, ProviderError> {
+        let folder = config.data.join("pool");
+        make_folder(&config.data, 0o711)?;
+        make_folder(&folder, 0o700)?;
+        let is_own = is_btrfs(&config.data)?;
+        if !is_own && !is_btrfs(&folder)? {
+            mount_file(config, &folder)?;
+        }
+        let handle = File::open(&folder).attempt(|| format!("open {}", folder.display()))?;
+        btrfs::enable_quota(&handle).attempt(|| format!("enable quotas of the btrfs at {}", folder.display()))?;
+        let id = btrfs::file_system_id(&handle).attempt(|| format!("identify the btrfs at {}", folder.display()))?;
+        let pool = Self {
+            folder,
+            handle,
+            counts: format!("/sys/fs/btrfs/{id}/qgroups").into(),
+            kind: if is_own { DiskKind::Btrfs } else { DiskKind::BtrfsFile },
+        };
+        for half in names_ending(&pool.folder, HALF)? {
+            pool.delete(&format!("{half}{HALF}"))
+                .attempt(|| format!("remove the disk {half}, which was never finished"))?;
+        }
+        Ok(pool)
+    }
+
+    pub(crate) fn kind(&self) -> DiskKind {
+        self.kind
+    }
+
+    pub(crate) fn disk(&self, session: SessionId, bytes: u64) -> Result<OwnedFd, ProviderError> {
+        let name = session.to_string();
+        let attempt = || format!("make the subvolume {}", self.folder.join(&name).display());
+        match btrfs::create_subvolume(&self.handle, &name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.attempt(attempt)?,
+        }
+        let subvolume = self.open_subvolume(&name).attempt(attempt)?;
+        let number = btrfs::subvolume_id(&subvolume).attempt(attempt)?;
+        btrfs::limit_subvolume(&self.handle, number, bytes)
+            .attempt(|| format!("limit the disk of session {session} to {bytes} bytes"))?;
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        open_tree(&self.handle, &name, flags).attempt(|| format!("mount the disk of session {session}"))
+    }
+
+    pub(crate) fn look_at(&self, session: SessionId) -> Result<OwnedFd, ProviderError> {
+        match self.open_subvolume(&session.to_string()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ProviderError::NoDisk(session)),
+            opened => opened.attempt(|| format!("open the disk of session {session}")),
+        }
+    }
+
+    pub(crate) fn has(&self, session: SessionId) -> Result<bool, ProviderError> {
+        match self.open_subvolume(&session.to_string()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            opened => opened
+                .map(|_| true)
+                .attempt(|| format!("look for the disk of session {session}")),
+        }
+    }
+
+    pub(crate) fn sessions(&self) -> Result<Vec<SessionId>, ProviderError> {
+        named_after_sessions(&self.folder, "")
+    }
+
+    pub(crate) fn give(&self, from: SessionId, to: SessionId) -> Result<(), Errno> {
+        let (from, to) = (from.to_string(), to.to_string());
+        renameat_with(&self.handle, from, &self.handle, to, RenameFlags::NOREPLACE)
+    }
+
+    pub(crate) fn settle(&self) -> Result<(), Errno> {
+        fsync(&self.handle)
+    }
+
+    pub(crate) fn used(&self, session: SessionId) -> u64 {
+        let subvolume = self.open_subvolume(&session.to_string());
+        subvolume.ok().and_then(|disk| self.count(&disk)).unwrap_or(0)
+    }
+
+    /// How many bytes a subvolume holds, shared or not.
+    fn count(&self, subvolume: &OwnedFd) -> Option<u64> {
+        let number = btrfs::subvolume_id(subvolume).ok()?;
+        let file = self.counts.join(format!("0_{number}/referenced"));
+        fs::read_to_string(file).ok()?.trim().parse().ok()
+    }
+
+    pub(crate) fn remove(&self, session: SessionId) -> Result<(), ProviderError> {
+        self.delete(&session.to_string())
+            .attempt(|| format!("remove the disk of session {session}"))
+    }
+
+    pub(crate) fn snapshot(&self, session: SessionId, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
+        let attempt = || format!("keep the disk of session {session} as snapshot {snapshot}");
+        let disk = match self.open_subvolume(&session.to_string()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ProviderError::NoDisk(session)),
+            opened => opened.attempt(attempt)?,
+        };
+        match btrfs::copy_subvolume(disk, &self.handle, &snapshot_name(snapshot), true) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(ProviderError::SnapshotExists(snapshot)),
+            made => {
+                made.attempt(attempt)?;
+                self.status(snapshot)
+            }
+        }
+    }
+
+    pub(crate) fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
+        let attempt = || format!("make the disk of session {session} from snapshot {snapshot}");
+        let kept = match self.open_subvolume(&snapshot_name(snapshot)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ProviderError::NoSnapshot(snapshot)),
+            opened => opened.attempt(attempt)?,
+        };
+        let (disk, half) = (session.to_string(), format!("{session}{HALF}"));
+        self.delete(&half).attempt(attempt)?;
+        btrfs::copy_subvolume(kept, &self.handle, &half, false).attempt(attempt)?;
+        let (pool, changed_places) = (&self.handle, RenameFlags::EXCHANGE);
+        match renameat_with(pool, &half, pool, &disk, changed_places) {
+            Err(Errno::NOENT) => renameat(pool, &half, pool, &disk).attempt(attempt),
+            // The old one has the other's name now.
+            exchanged => exchanged
+                .map_err(io::Error::from)
+                .and_then(|()| self.delete(&half))
+                .attempt(attempt),
+        }
+    }
+
+    pub(crate) fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError> {
+        self.delete(&snapshot_name(snapshot))
+            .attempt(|| format!("remove snapshot {snapshot}"))
+    }
+
+    pub(crate) fn snapshots(&self) -> Result<Vec<SnapshotStatus>, ProviderError> {
+        let snapshots = snapshots_in(&self.folder)?;
+        let all = snapshots.into_iter().map(|snapshot| self.status(snapshot));
+        // One may be removed meanwhile.
+        all.filter(|status| !matches!(status, Err(ProviderError::NoSnapshot(_))))
+            .collect()
+    }
+
+    fn status(&self, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
+        let attempt = || format!("look at snapshot {snapshot}");
+        let kept = match self.open_subvolume(&snapshot_name(snapshot)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ProviderError::NoSnapshot(snapshot)),
+            opened => opened.attempt(attempt)?,
+        };
+        Ok(SnapshotStatus {
+            id: snapshot,
+            created: btrfs::subvolume_made(&kept).attempt(attempt)?.into(),
+            bytes: self.count(&kept),
+        })
+    }
+
+    /// Removes a subvolume and its count; one that is not there is removed already.
+    fn delete(&self, name: &str) -> io::Result<()> {
+        let number = match self.open_subvolume(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened.and_then(btrfs::subvolume_id)?,
+        };
+        unless_missing(btrfs::delete_subvolume(&self.handle, name))?;
+        // Newer kernels forget by themselves, when the files are really gone; older ones at the next chance.
+        let _forgotten = btrfs::forget_quota(&self.handle, number);
+        Ok(())
+    }
+
+    pub(crate) fn close(&self) -> Result<(), ProviderError> {
+        if self.kind == DiskKind::Btrfs {
+            return Ok(());
+        }
+        unmount(&self.folder, UnmountFlags::DETACH).attempt(|| format!("unmount {}", self.folder.display()))
+    }
+
+    fn open_subvolume(&self, name: &str) -> io::Result<OwnedFd> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        Ok(openat(&self.handle, name, flags, Mode::empty())?)
+    }
+}
+
+fn is_btrfs(folder: &Path) -> Result<bool, ProviderError> {
+    let about = rustix::fs::statfs(folder).attempt(|| format!("look at the file system of {}", folder.display()))?;
+    // The type of the field differs between architectures; the number fits each.
+    Ok(about.f_type as u64 & 0xffff_ffff == MAGIC)
+}
+
+/// Mounts the file with the pool, which is made at the first time.
+fn mount_file(config: &Config, folder: &Path) -> Result<(), ProviderError> {
+    let path = config.data.join("pool.btrfs");
+    if !path.exists() {
+        make_file(config, &path)?;
+    }
+    let attempt = || format!("mount {} at {}", path.display(), folder.display());
+    let file = File::options().read(true).write(true).open(&path).attempt(attempt)?;
+    let device = sys::loop_device::LoopDevice::attach(&file).attempt(attempt)?;
+    // One pool is one device, so nothing needs finding; and the first that fills is the pool, not a neighbour.
+    let mount = mount::mount_file_system("btrfs", device.path(), &[]).attempt(attempt)?;
+    mount::attach(&mount, folder).attempt(attempt)
+}
+
+fn make_file(config: &Config, path: &Path) -> Result<(), ProviderError> {
+    let attempt = || format!("make the disk pool {}", path.display());
+    let room = statvfs(&config.data).attempt(attempt)?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let bytes = match config.pool_bytes {
+        0 => free / 5 * 4,
+        bytes => bytes,
+    };
+    if bytes < LEAST_BYTES {
+        return Err(ProviderError::Limit(format!(
+            "the disk pool would have {bytes} bytes and needs {LEAST_BYTES}: free room in {}, or give it a size",
+            config.data.display()
+        )));
+    }
+    // Beside its place, so that a file that is there is whole.
+    let half = path.with_extension("half");
+    File::create(&half)
+        .and_then(|file| file.set_len(bytes))
+        .attempt(attempt)?;
+    let made = Command::new("mkfs.btrfs")
+        .args(["--quiet", "--force", "--metadata", "single"])
+        .arg(&half)
+        .output();
+    let made = made.map_err(|error| ProviderError::Machine {
+        lacks: format!("mkfs.btrfs cannot be run ({error}); install it: apt-get install btrfs-progs"),
+    })?;
+    if !made.status.success() {
+        let words = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+        return Err(ProviderError::failed(attempt(), words));
+    }
+    fs::rename(&half, path).attempt(attempt)
+}

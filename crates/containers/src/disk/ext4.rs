@@ -1,0 +1,288 @@
+//! Disks as sparse files with a file system each: where there is no btrfs. A limit is the file system's size.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use domain::{SessionId, SnapshotId};
+use rustix::fs::{
+    CWD, Mode, OFlags, RenameFlags, SeekFrom, copy_file_range, fsync, ioctl_ficlone, openat, renameat_with, seek,
+};
+use rustix::io::Errno;
+use sandbox::{ProviderError, SnapshotStatus};
+use sys::loop_device::{self, LoopDevice};
+
+use crate::attempt::{Attempt, unless_missing};
+use crate::disk::{HALF, named_after_sessions, names_ending, snapshot_name, snapshots_in};
+use crate::record::make_folder;
+use crate::{Config, mount};
+
+/// How long the kernel may take to let go of a disk after the last process of its sandbox.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    folder: PathBuf,
+    /// The file system can make a copy of a file that shares what it holds.
+    shares: bool,
+}
+
+impl Pool {
+    pub(crate) fn open(config: &Config) -> Result<Self, ProviderError> {
+        let folder = config.data.join("disks");
+        make_folder(&config.data, 0o711)?;
+        make_folder(&folder, 0o700)?;
+        // The kernel says of a loop device where its file really is.
+        let folder = folder.canonicalize().attempt(|| format!("find {}", folder.display()))?;
+        for half in names_ending(&folder, HALF)? {
+            let half = folder.join(format!("{half}{HALF}"));
+            unless_missing(fs::remove_file(&half)).attempt(|| format!("remove {}", half.display()))?;
+        }
+        let shares = can_share(&folder).attempt(|| format!("find out how files are copied in {}", folder.display()))?;
+        Ok(Self { folder, shares })
+    }
+
+    /// Whether copies take no room.
+    pub(crate) fn shares(&self) -> bool {
+        self.shares
+    }
+
+    pub(crate) fn disk(&self, session: SessionId, bytes: u64) -> Result<OwnedFd, ProviderError> {
+        let path = self.path(session);
+        if path.exists() {
+            wait_until_free(&path)?;
+        } else {
+            make_file(&path, bytes)?;
+        }
+        let attempt = || format!("mount the disk {}", path.display());
+        let file = File::options().read(true).write(true).open(&path).attempt(attempt)?;
+        let device = LoopDevice::attach(&file).attempt(attempt)?;
+        mount::mount_file_system("ext4", device.path(), &[]).attempt(attempt)
+    }
+
+    pub(crate) fn look_at(&self, session: SessionId, shown: bool) -> Result<OwnedFd, ProviderError> {
+        let path = self.path(session);
+        let attempt = || format!("mount the disk {}", path.display());
+        if !path.exists() {
+            return Err(ProviderError::NoDisk(session));
+        }
+        if shown && let Some(device) = shown_by(&path).attempt(attempt)? {
+            // The same file system once more, by the device that it has: a second device would destroy it.
+            return mount::mount_file_system("ext4", &device, &[]).attempt(attempt);
+        }
+        wait_until_free(&path)?;
+        let file = File::options().read(true).write(true).open(&path).attempt(attempt)?;
+        let device = LoopDevice::attach(&file).attempt(attempt)?;
+        mount::mount_file_system("ext4", device.path(), &[]).attempt(attempt)
+    }
+
+    pub(crate) fn has(&self, session: SessionId) -> Result<bool, ProviderError> {
+        let path = self.path(session);
+        path.try_exists().attempt(|| format!("look for {}", path.display()))
+    }
+
+    pub(crate) fn sessions(&self) -> Result<Vec<SessionId>, ProviderError> {
+        named_after_sessions(&self.folder, ".ext4")
+    }
+
+    pub(crate) fn give(&self, from: SessionId, to: SessionId) -> Result<(), Errno> {
+        renameat_with(CWD, self.path(from), CWD, self.path(to), RenameFlags::NOREPLACE)
+    }
+
+    pub(crate) fn settle(&self) -> Result<(), Errno> {
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        fsync(openat(CWD, &self.folder, flags, Mode::empty())?)
+    }
+
+    pub(crate) fn used(&self, session: SessionId) -> u64 {
+        fs::metadata(self.path(session)).map_or(0, |file| file.blocks() * 512)
+    }
+
+    pub(crate) fn remove(&self, session: SessionId) -> Result<(), ProviderError> {
+        let path = self.path(session);
+        unless_missing(fs::remove_file(&path)).attempt(|| format!("remove {}", path.display()))
+    }
+
+    pub(crate) fn snapshot(
+        &self,
+        session: SessionId,
+        snapshot: SnapshotId,
+        shown: bool,
+    ) -> Result<SnapshotStatus, ProviderError> {
+        let (disk, kept) = (self.path(session), self.snapshot_path(snapshot));
+        if !disk.exists() {
+            return Err(ProviderError::NoDisk(session));
+        }
+        if kept.exists() {
+            return Err(ProviderError::SnapshotExists(snapshot));
+        }
+        if shown {
+            flush(&disk).attempt(|| format!("write what is still in memory to {}", disk.display()))?;
+        } else {
+            wait_until_free(&disk)?;
+        }
+        copy(&disk, &kept).attempt(|| format!("keep the disk of session {session} as snapshot {snapshot}"))?;
+        self.status(snapshot)
+    }
+
+    pub(crate) fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
+        let (kept, disk) = (self.snapshot_path(snapshot), self.path(session));
+        if !kept.exists() {
+            return Err(ProviderError::NoSnapshot(snapshot));
+        }
+        copy(&kept, &disk).attempt(|| format!("make the disk of session {session} from snapshot {snapshot}"))
+    }
+
+    pub(crate) fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError> {
+        let path = self.snapshot_path(snapshot);
+        unless_missing(fs::remove_file(&path)).attempt(|| format!("remove {}", path.display()))
+    }
+
+    pub(crate) fn snapshots(&self) -> Result<Vec<SnapshotStatus>, ProviderError> {
+        let snapshots = snapshots_in(&self.folder)?;
+        let all = snapshots.into_iter().map(|snapshot| self.status(snapshot));
+        // One may be removed meanwhile.
+        all.filter(|status| !matches!(status, Err(ProviderError::NoSnapshot(_))))
+            .collect()
+    }
+
+    fn status(&self, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
+        let path = self.snapshot_path(snapshot);
+        let attempt = || format!("look at {}", path.display());
+        let about = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ProviderError::NoSnapshot(snapshot)),
+            about => about.attempt(attempt)?,
+        };
+        Ok(SnapshotStatus {
+            id: snapshot,
+            created: about.created().attempt(attempt)?.into(),
+            bytes: Some(about.blocks() * 512),
+        })
+    }
+
+    fn path(&self, session: SessionId) -> PathBuf {
+        self.folder.join(format!("{session}.ext4"))
+    }
+
+    fn snapshot_path(&self, snapshot: SnapshotId) -> PathBuf {
+        self.folder.join(snapshot_name(snapshot))
+    }
+}
+
+/// Copies a disk, holes as holes, to the place of another or where nothing is: whole or not at all.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let half = to.with_extension(&HALF[1..]);
+    let copied = File::open(from)
+        .and_then(|from| copy_into(&from, &File::create(&half)?))
+        .and_then(|()| fs::rename(&half, to));
+    if copied.is_err() {
+        // What could not be made is what the caller learns of; at the next start it is cleared again.
+        let _cleared = fs::remove_file(&half);
+    }
+    copied
+}
+
+fn copy_into(from: &File, to: &File) -> io::Result<()> {
+    match ioctl_ficlone(to, from) {
+        Ok(()) => return to.sync_all(),
+        Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL | Errno::XDEV) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let length = from.metadata()?.len();
+    to.set_len(length)?;
+    let mut at = 0;
+    while at < length {
+        at = match seek(from, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => break,
+            found => found?,
+        };
+        let end = seek(from, SeekFrom::Hole(at))?;
+        let mut place = at;
+        while at < end {
+            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX);
+            if copy_file_range(from, Some(&mut at), to, Some(&mut place), wanted)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+    to.sync_all()
+}
+
+/// Finds out by trying.
+fn can_share(folder: &Path) -> io::Result<bool> {
+    let [from, to] = ["tried", "shared"].map(|name| folder.join(format!("{name}{HALF}")));
+    fs::write(&from, [1; 4096])?;
+    let shared = ioctl_ficlone(File::create(&to)?, File::open(&from)?).is_ok();
+    fs::remove_file(&from)?;
+    fs::remove_file(&to)?;
+    Ok(shared)
+}
+
+fn make_file(path: &Path, bytes: u64) -> Result<(), ProviderError> {
+    let attempt = || format!("make the disk {}", path.display());
+    let half = path.with_extension("half");
+    File::create(&half)
+        .and_then(|file| file.set_len(bytes))
+        .attempt(attempt)?;
+    // Everything may be used (no blocks are kept for root), and nothing is written before it is needed.
+    let made = Command::new("mkfs.ext4")
+        .args([
+            "-q",
+            "-F",
+            "-m",
+            "0",
+            "-E",
+            "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
+        ])
+        .arg(&half)
+        .output();
+    let made = made.map_err(|error| ProviderError::Machine {
+        lacks: format!("mkfs.ext4 cannot be run ({error}); install it: apt-get install e2fsprogs"),
+    })?;
+    if !made.status.success() {
+        let words = String::from_utf8_lossy(&made.stderr).trim().to_owned();
+        return Err(ProviderError::failed(attempt(), words));
+    }
+    fs::rename(&half, path).attempt(attempt)
+}
+
+/// Two devices that show one file would destroy what is on it.
+fn wait_until_free(path: &Path) -> Result<(), ProviderError> {
+    let attempt = || format!("wait until nobody holds the disk {}", path.display());
+    let begun = Instant::now();
+    while shown_by(path).attempt(attempt)?.is_some() {
+        if begun.elapsed() > PATIENCE {
+            return Err(ProviderError::failed(
+                attempt(),
+                "a loop device still shows it (losetup -a)",
+            ));
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Brings all that was written to a mounted disk into its file.
+fn flush(path: &Path) -> io::Result<()> {
+    match shown_by(path)? {
+        Some(device) => loop_device::flush(&File::open(device)?),
+        None => Ok(()),
+    }
+}
+
+/// The device that shows a file.
+fn shown_by(path: &Path) -> io::Result<Option<PathBuf>> {
+    for device in fs::read_dir("/sys/block")? {
+        let device = device?;
+        let shown = fs::read_to_string(device.path().join("loop/backing_file"));
+        if shown.is_ok_and(|shown| Path::new(shown.trim_end()) == path) {
+            return Ok(Some(Path::new("/dev").join(device.file_name())));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,124 @@
+//! What is written down about a sandbox.
+//!
+//! `<run>/sandboxes/<id>/` holds `record.json`, `link/` (the link's directory) and whatever the OCI runtime was told. The
+//! record is written before anything is made, and again when the sandbox lives: a record without a process is of one that
+//! was never finished, or of one whose process has ended.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use domain::{SessionId, Timestamp};
+use sandbox::{ProviderError, SandboxSpec};
+use serde::{Deserialize, Serialize};
+
+use crate::attempt::{Attempt, unless_missing};
+use crate::process::Identity;
+
+const RECORD: &str = "record.json";
+/// Is there while a sandbox that runs is held still for a moment.
+const STANDING: &str = "standing";
+
+/// What a provider must know of a sandbox.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) version: u32,
+    pub(crate) spec: SandboxSpec,
+    /// The session that it was given to, where it was made ahead: its disk has that session's name, or is about to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) assigned: Option<SessionId>,
+    pub(crate) created: Timestamp,
+    /// The user id outside of root inside; 65,535 more follow.
+    pub(crate) root_uid: u32,
+    /// PID 1, once it lives.
+    pub(crate) process: Option<Identity>,
+}
+
+impl Record {
+    pub(crate) const VERSION: u32 = 1;
+}
+
+/// The folder of one sandbox.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The link's directory in it.
+    #[must_use]
+    pub fn link(&self) -> PathBuf {
+        self.0.join("link")
+    }
+
+    pub(crate) fn make(&self) -> Result<(), ProviderError> {
+        // Root inside, who is nobody here, must be able to pass.
+        make_folder(&self.0, 0o711)
+    }
+
+    pub(crate) fn write(&self, record: &Record) -> Result<(), ProviderError> {
+        let path = self.0.join(RECORD);
+        let attempt = || format!("write {}", path.display());
+        let beside = self.0.join("record.json.new");
+        let text = serde_json::to_vec_pretty(record).attempt(attempt)?;
+        fs::write(&beside, text).attempt(attempt)?;
+        fs::rename(&beside, &path).attempt(attempt)
+    }
+
+    /// The record; none where not even that was written.
+    pub(crate) fn read(&self) -> Result<Option<Record>, ProviderError> {
+        let path = self.0.join(RECORD);
+        let attempt = || format!("read {}", path.display());
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.attempt(attempt)?,
+        };
+        serde_json::from_slice(&text).attempt(attempt).map(Some)
+    }
+
+    /// Writes down that the sandbox is only held still for a moment: whoever finds it so lets it go on.
+    pub(crate) fn note_standing(&self) -> Result<(), ProviderError> {
+        let path = self.0.join(STANDING);
+        fs::write(&path, []).attempt(|| format!("write {}", path.display()))
+    }
+
+    pub(crate) fn was_standing(&self) -> bool {
+        self.0.join(STANDING).exists()
+    }
+
+    pub(crate) fn forget_standing(&self) -> Result<(), ProviderError> {
+        let path = self.0.join(STANDING);
+        unless_missing(fs::remove_file(&path)).attempt(|| format!("remove {}", path.display()))
+    }
+
+    pub(crate) fn remove(&self) -> Result<(), ProviderError> {
+        unless_missing(fs::remove_dir_all(&self.0)).attempt(|| format!("remove {}", self.0.display()))
+    }
+}
+
+/// Makes a folder with exactly this mode, and those above it open for passing through. One that is there keeps its mode.
+///
+/// # Errors
+/// Where it cannot be made.
+pub fn make_folder(path: &Path, mode: u32) -> Result<(), ProviderError> {
+    let attempt = || format!("make the folder {}", path.display());
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(parent)
+            .attempt(attempt)?;
+    }
+    DirBuilder::new().mode(mode).create(path).attempt(attempt)
+}

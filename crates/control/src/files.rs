@@ -1,0 +1,348 @@
+//! Files of workspaces, kept where their disks are not.
+//!
+//! The runtime asks, the answers are rows: what a workspace holds is known by the store, and a file is recorded only when its
+//! contents are where they are kept. Contents travel over the link to signed URLs of this process, which hands them on: no
+//! address and no key of the object store is ever in a sandbox. Whatever cannot be kept at the moment is refused as such, and
+//! the runtime comes back with it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use causes::with_causes;
+use domain::{SandboxId, SessionId, Timestamp};
+use futures::StreamExt;
+use link::server::{FileSource, ServiceAnswer};
+use objects::{Key, Method, ObjectError, Objects, Ticket, Tickets};
+use protocol::{
+    Content, KnownFile, Offered, PathBytes, Refusal, RefusalCode, SYNC_ITEMS, SyncAnswer, SyncCall, SyncRequest,
+};
+use store::{Asker, ContentState, FileStamp, RecordedFiles, Room, StoreError};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::Control;
+use crate::live::{Live, lock};
+
+mod collect;
+mod wire;
+
+/// Files on one page.
+const PAGE: u32 = 1_000;
+/// Pieces on one page, about.
+const PAGE_PIECES: usize = 20_000;
+
+/// How long after an upload a sandbox counts as used, and for how long uploads alone keep it so.
+const RECENTLY: Duration = Duration::from_secs(5);
+const AT_MOST: Duration = Duration::from_secs(600);
+
+/// Where and how files of workspaces are kept.
+#[derive(Clone, Debug)]
+pub struct Files {
+    /// Where.
+    pub objects: Objects,
+    /// What signs URLs.
+    pub tickets: Tickets,
+    /// Bytes that the files of one session may have.
+    pub quota: u64,
+    /// What no file needs is removed after this.
+    pub grace: Duration,
+    /// How often it is looked for.
+    pub collect_every: Duration,
+}
+
+/// What is known of a session's keeping of files.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    /// The sandbox whose runtime keeps files.
+    begun: watch::Sender<Option<SandboxId>>,
+    /// The first and the last of uploads that followed each other closely.
+    uploads: std::sync::Mutex<Option<(Instant, Instant)>>,
+    /// The store of objects did not answer the last time.
+    out: AtomicBool,
+    /// The session's disk, as its runtime calls it.
+    disk: std::sync::Mutex<Option<String>>,
+}
+
+impl Default for Keeping {
+    fn default() -> Self {
+        Self {
+            begun: watch::Sender::new(None),
+            uploads: std::sync::Mutex::default(),
+            out: AtomicBool::new(false),
+            disk: std::sync::Mutex::default(),
+        }
+    }
+}
+
+impl Keeping {
+    /// Waits until this sandbox's runtime keeps files.
+    pub(crate) async fn begun(&self, sandbox: SandboxId) {
+        // The sender is this one's.
+        let _ = self.begun.subscribe().wait_for(|begun| *begun == Some(sandbox)).await;
+    }
+
+    /// Whether files are being uploaded, so that the sandbox is not idle. What is written again and again does not count for
+    /// ever.
+    pub(crate) fn is_under_way(&self) -> bool {
+        lock(&self.uploads).is_some_and(|(first, last)| last.elapsed() < RECENTLY && first.elapsed() < AT_MOST)
+    }
+
+    fn uploading(&self) {
+        let now = Instant::now();
+        let mut uploads = lock(&self.uploads);
+        let first = uploads
+            .filter(|(_, last)| last.elapsed() < RECENTLY)
+            .map(|(first, _)| first);
+        *uploads = Some((first.unwrap_or(now), now));
+    }
+}
+
+fn invalid(words: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalCode::Invalid, words)
+}
+
+fn later(words: impl Into<String>) -> Refusal {
+    Refusal::new(RefusalCode::Unavailable, words)
+}
+
+/// A store that cannot be used is one that may be used later.
+fn stored(error: StoreError) -> Refusal {
+    match error {
+        StoreError::NotFound { .. } | StoreError::Invalid { .. } => invalid(error.to_string()),
+        error => {
+            tracing::warn!(error = with_causes(&error), "files cannot be written down");
+            later("the control plane cannot write down files at the moment")
+        }
+    }
+}
+
+impl Control {
+    fn keeps(&self) -> Result<&Files, Refusal> {
+        self.0
+            .files
+            .as_ref()
+            .ok_or_else(|| Refusal::new(RefusalCode::Denied, "this installation keeps no files of workspaces"))
+    }
+
+    /// Whether all of a session's files are on its disk, as far as it is known: none is still to be brought back.
+    pub(crate) async fn has_all_files(&self, live: &Live) -> Result<bool, StoreError> {
+        if self.0.files.is_none() {
+            return Ok(true);
+        }
+        let (store, session) = (&self.0.store, live.session);
+        let disk = lock(&live.files.disk).clone();
+        match disk {
+            None => Ok(store.workspace(Asker::System, session).await?.is_none()),
+            Some(disk) => {
+                let missing = store.missing_files(Asker::System, session, &disk, None, 1, 1);
+                Ok(missing.await?.is_empty())
+            }
+        }
+    }
+
+    /// What a runtime asks to keep its workspace's files.
+    pub(crate) async fn sync_files(
+        &self,
+        live: &Live,
+        sandbox: SandboxId,
+        call: SyncCall,
+    ) -> Result<SyncAnswer, Refusal> {
+        let files = self.keeps()?;
+        if live.is_own() {
+            let words = "what an image is built in is not kept";
+            return Err(Refusal::new(RefusalCode::Denied, words));
+        }
+        let (store, session, disk) = (&self.0.store, live.session, call.disk.as_str());
+        match call.request {
+            SyncRequest::Begin => {
+                let missing = store.begin_files(Asker::System, session, disk).await.map_err(stored)?;
+                *lock(&live.files.disk) = Some(call.disk.as_str().to_owned());
+                live.files.begun.send_replace(Some(sandbox));
+                Ok(SyncAnswer::Begun { missing })
+            }
+            SyncRequest::Known { after } => {
+                let after = after.map_or_else(Vec::new, |path| path.0);
+                let known = store.recorded_files(Asker::System, session, disk, after, PAGE);
+                let known = known.await.map_err(stored)?.into_iter();
+                let files = known.map(|file| KnownFile {
+                    path: PathBytes(file.path),
+                    stamp: file.stamp,
+                    folder: file.folder,
+                });
+                Ok(SyncAnswer::Known { files: files.collect() })
+            }
+            SyncRequest::Missing { after } => {
+                let after = after.map(|after| (after.version, after.path.0));
+                let missing = store.missing_files(Asker::System, session, disk, after, PAGE, PAGE_PIECES);
+                Ok(wire::page(missing.await.map_err(stored)?))
+            }
+            SyncRequest::Placed { files } => {
+                few(files.len())?;
+                let files = files.into_iter().map(|file| FileStamp {
+                    path: file.path.0,
+                    stamp: file.stamp,
+                    folder: file.folder,
+                });
+                let placed = store.place_files(Asker::System, session, disk, files.collect());
+                placed.await.map_err(stored)?;
+                Ok(SyncAnswer::Recorded {
+                    refused: Vec::new(),
+                    full: Vec::new(),
+                })
+            }
+            SyncRequest::Offer { contents } => self.offer_files(files, live, contents).await,
+            SyncRequest::Record { gone, files } => {
+                few(gone.len() + files.len())?;
+                let (gone, files) = wire::record(gone, files).map_err(invalid)?;
+                let recorded = store.record_files(Asker::System, session, disk, gone, files);
+                let RecordedFiles { refused, full } = recorded.await.map_err(stored)?;
+                Ok(SyncAnswer::Recorded { refused, full })
+            }
+            SyncRequest::Fetch { contents } => {
+                few(contents.len())?;
+                let hashes: Vec<_> = contents.iter().map(|content| content.sha256).collect();
+                let there = store
+                    .has_contents(Asker::System, session, &hashes)
+                    .await
+                    .map_err(stored)?;
+                let urls = contents.into_iter().zip(there);
+                let urls = urls.map(|(content, there)| match there {
+                    true => sign(files, Method::Get, session, content, self.0.clock.now()),
+                    // Nobody has it: a URL that leads nowhere.
+                    false => String::new(),
+                });
+                Ok(SyncAnswer::Fetch { urls: urls.collect() })
+            }
+        }
+    }
+
+    async fn offer_files(&self, files: &Files, live: &Live, contents: Vec<Content>) -> Result<SyncAnswer, Refusal> {
+        few(contents.len())?;
+        if !contents.iter().all(wire::is_content) {
+            return Err(invalid("a content has 1 to 4194304 bytes"));
+        }
+        let room = Room {
+            bytes: files.quota,
+            spare: files.quota.saturating_add(64 << 20),
+        };
+        let pairs = contents.iter().map(|content| (content.sha256, content.bytes)).collect();
+        let states = {
+            let mut writing = live.writing.lock().await;
+            let offered = self.0.store.offer_contents(Asker::System, live.session, pairs, room);
+            let (states, events) = offered.await.map_err(stored)?;
+            live.note(&mut writing, events);
+            states
+        };
+        if states.contains(&ContentState::Wanted) {
+            live.files.uploading();
+        }
+        let offers = contents.into_iter().zip(states);
+        let offers = offers.map(|(content, state)| match state {
+            ContentState::Stored => Offered::Stored,
+            ContentState::Going => Offered::Later,
+            ContentState::Full => Offered::Full,
+            ContentState::Wanted => Offered::Upload {
+                url: sign(files, Method::Put, live.session, content, self.0.clock.now()),
+            },
+        });
+        Ok(SyncAnswer::Offered {
+            offers: offers.collect(),
+        })
+    }
+
+    /// A content on its way to where it is kept.
+    pub(crate) async fn keep_content(
+        &self,
+        live: &Live,
+        url: &str,
+        bytes: Option<u64>,
+        body: FileSource,
+    ) -> Result<(), Refusal> {
+        let files = self.keeps()?;
+        let ticket = ticket(files, Method::Put, live.session, url, self.0.clock.now())?;
+        if bytes != Some(ticket.bytes) {
+            return Err(invalid("the URL is signed for another length"));
+        }
+        live.files.uploading();
+        let kept = files.objects.put(ticket.key, ticket.bytes, body).await;
+        self.note_outage(live, kept.as_ref().err());
+        kept.map_err(refused)?;
+        live.files.uploading();
+        let counted = self
+            .0
+            .store
+            .content_stored(Asker::System, live.session, ticket.key.sha256);
+        if counted.await.map_err(stored)? {
+            Ok(())
+        } else {
+            Err(later("the content is being removed at this moment"))
+        }
+    }
+
+    /// A content that is kept.
+    pub(crate) async fn kept_content(&self, live: &Live, url: &str) -> Result<ServiceAnswer, Refusal> {
+        let files = self.keeps()?;
+        let ticket = ticket(files, Method::Get, live.session, url, self.0.clock.now())?;
+        let found = files.objects.get(ticket.key).await;
+        self.note_outage(live, found.as_ref().err());
+        let (length, body) = found.map_err(refused)?;
+        if length != ticket.bytes {
+            return Err(invalid("what is kept has another length"));
+        }
+        Ok(ServiceAnswer {
+            media_type: "application/octet-stream".to_owned(),
+            length: Some(length),
+            body: body.boxed(),
+        })
+    }
+
+    /// Says it once when the store of objects goes away, and when it is there again.
+    fn note_outage(&self, live: &Live, error: Option<&ObjectError>) {
+        let is_out = matches!(error, Some(ObjectError::Unavailable { .. }));
+        if let Some(error @ (ObjectError::Unavailable { .. } | ObjectError::NotFound(_))) = error
+            && (!is_out || !live.files.out.swap(true, Ordering::SeqCst))
+        {
+            tracing::warn!(session = %live.session, error = with_causes(error), "files of a workspace cannot be kept or had at the moment; it is tried again");
+        }
+        if error.is_none() && live.files.out.swap(false, Ordering::SeqCst) {
+            tracing::info!(session = %live.session, "files of the workspace are kept again");
+        }
+    }
+}
+
+fn few(count: usize) -> Result<(), Refusal> {
+    if count <= SYNC_ITEMS {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "a request names at most {SYNC_ITEMS} files or contents"
+    )))
+}
+
+fn sign(files: &Files, method: Method, session: SessionId, content: Content, now: Timestamp) -> String {
+    let Content { sha256, bytes } = content;
+    let key = Key { session, sha256 };
+    files.tickets.sign(method, Ticket { key, bytes }, now)
+}
+
+/// What a URL allows, if it is this session's.
+fn ticket(files: &Files, method: Method, session: SessionId, url: &str, now: Timestamp) -> Result<Ticket, Refusal> {
+    let ticket = files.tickets.check(method, url, now);
+    let ticket = ticket.map_err(|error| invalid(error.to_string()))?;
+    if ticket.key.session != session {
+        return Err(Refusal::new(
+            RefusalCode::Denied,
+            "the URL is signed for another session",
+        ));
+    }
+    Ok(ticket)
+}
+
+fn refused(error: ObjectError) -> Refusal {
+    match error {
+        ObjectError::NotFound(_) | ObjectError::Other { .. } => invalid(error.to_string()),
+        ObjectError::Cut { .. } | ObjectError::Unavailable { .. } | ObjectError::Settings(_) => {
+            later("contents of files cannot be kept or had at the moment")
+        }
+    }
+}

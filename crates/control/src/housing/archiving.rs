@@ -1,0 +1,205 @@
+//! A session without a disk: its files are in the object store only, until it is needed again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use causes::with_causes;
+use domain::{SessionId, Timestamp};
+use link::server::{LinkError, Linked};
+use store::Asker;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::reconcile::ReconcileError;
+use super::{State, Suspects};
+use crate::live::Live;
+use crate::{Control, ControlError};
+
+/// How long everything may take until it is kept.
+const KEPT_WITHIN: Duration = Duration::from_secs(600);
+/// The same for what changed a moment ago.
+const REST_WITHIN: Duration = Duration::from_secs(60);
+/// How long a runtime may take until it begins to keep files.
+const BEGINS_WITHIN: Duration = Duration::from_secs(20);
+/// How often sessions that nobody uses any more are looked for.
+const PERIOD: Duration = Duration::from_secs(600);
+/// How long one must have been seen so: the machine's clock, by which it is told, may have been set.
+const GRACE: Duration = Duration::from_secs(3_600);
+/// The file that says what of a workspace is not kept.
+const RULES: &str = ".belljarignore";
+/// Why a session with such a file keeps its disk.
+const HAS_RULES: &str = "its disk stays though nobody uses it: what .belljarignore leaves out would be lost with it \
+                         (`belljar archive` removes it all the same)";
+
+impl Control {
+    /// Removes an archived session's sandbox and disk when all of its files are kept outside; the next prompt brings them
+    /// back. What is ignored (`.belljarignore`), and what was changed outside of the workspace, is gone. Programs in the
+    /// background end.
+    ///
+    /// # Errors
+    /// The session does not exist, for the one who asks; it is in use, or a prompt has brought it back; something of it
+    /// cannot be kept: then nothing is removed.
+    pub async fn archive_files(&self, asker: Asker, session: SessionId) -> Result<(), ControlError> {
+        let live = self.live(asker, session).await?;
+        if self.0.files.is_none() {
+            let words = "this installation keeps no files outside of disks ([objects] says where)";
+            return Err(ControlError::Conflict(words.to_owned()));
+        }
+        let control = self.clone();
+        self.to_its_end(async move {
+            let _alone = control.alone(&live).await?;
+            control.put_away(&live, None).await
+        })
+        .await
+    }
+
+    /// Puts a session away; where nobody asked for it, only one that nobody has used since then, and that loses nothing which
+    /// cannot be made again.
+    async fn put_away(&self, live: &Arc<Live>, unused_since: Option<Timestamp>) -> Result<(), ControlError> {
+        let disks = self.0.housing.provider.disks().await;
+        let disks = disks.map_err(|error| ControlError::internal("look for a disk", error))?;
+        let kept = self.0.store.workspace(Asker::System, live.session).await?;
+        // Without a disk, and not written down as archived, one is half put away: its files come back, and it is done anew.
+        if !disks.contains(&live.session) && kept.is_none_or(|kept| kept.archived.is_some()) {
+            return Ok(());
+        }
+        drop(self.without_run(Asker::System, live).await?);
+        let stay = self.house(live).await?;
+        let begun = timeout(BEGINS_WITHIN, live.files.begun(stay.id)).await;
+        begun.map_err(|_| {
+            ControlError::Unavailable(
+                "the runtime of this sandbox keeps no files; it may be of an older release".to_owned(),
+            )
+        })?;
+        let kept = |error: LinkError| {
+            ControlError::Unavailable(format!("not everything could be kept: {}", with_causes(&error)))
+        };
+        // Most of it with nobody waiting, then what came since with nobody able to come in between.
+        stay.linked.flush_files(KEPT_WITHIN).await.map_err(kept)?;
+        let id = stay.id;
+        drop(stay);
+        let _no_run_begins = self.without_run(Asker::System, live).await?;
+        let busy = || ControlError::Conflict("the session is in use: archive it when nobody uses it".to_owned());
+        let mut seat = live.seat.housed.lock().await;
+        let Some(housed) = seat.as_ref().filter(|housed| housed.id == id).map(Arc::clone) else {
+            return Err(busy());
+        };
+        if housed.usage.is_used() {
+            return Err(busy());
+        }
+        let session = self.0.store.session(Asker::System, live.session).await?;
+        let is_wanted = match unused_since {
+            Some(since) => session.active < since && housed.usage.kept_until().is_none(),
+            // What runs have done since it was brought back is not all in its workspace.
+            None => session.archived.is_some(),
+        };
+        if !is_wanted {
+            return Err(busy());
+        }
+        self.wake(live, &housed).await?;
+        // What a program in the background writes after the last look would be gone with the disk.
+        let stopped = housed.linked.stop_all().await;
+        stopped.map_err(|error| {
+            ControlError::Unavailable(format!("what runs in it could not be stopped: {}", with_causes(&error)))
+        })?;
+        if unused_since.is_some() && has_rules(&housed.linked).await.map_err(kept)? {
+            *seat = None;
+            self.discard(live, &housed, State::Hibernated, Some(HAS_RULES)).await;
+            return Err(ControlError::Conflict(HAS_RULES.to_owned()));
+        }
+        housed.linked.flush_files(REST_WITHIN).await.map_err(kept)?;
+        *seat = None;
+        self.discard(live, &housed, State::Hibernated, Some("its files are kept outside"))
+            .await;
+        let removed = self.0.housing.provider.remove_disk(live.session).await;
+        removed.map_err(|error| ControlError::internal("remove a disk", error))?;
+        self.tell_soon(live, &housed, State::Archived).await;
+        self.tell_archived(live).await
+    }
+
+    async fn tell_archived(&self, live: &Live) -> Result<(), ControlError> {
+        let mut writing = live.writing.lock().await;
+        let events = self.0.store.archive_files(Asker::System, live.session).await?;
+        live.note(&mut writing, events);
+        Ok(())
+    }
+
+    /// Begins to put away what nobody has used for long, one after the other.
+    pub(super) fn begin_archiving(&self) {
+        let after = self.0.config.archive_after;
+        if self.0.files.is_none() || after.is_zero() {
+            return;
+        }
+        let control = self.clone();
+        self.0.tasks.spawn_until_stopped(async move {
+            let mut quiet = Suspects::default();
+            let mut ticks = interval(PERIOD.min(after));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                match control.quiet_disks(after).await {
+                    Ok(disks) => {
+                        for session in quiet.ripe(disks, GRACE.min(after)) {
+                            control.put_away_unused(session, after).await;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::warn!(error = with_causes(&error), "could not look for sessions to archive");
+                    }
+                }
+            }
+        });
+    }
+
+    /// The sessions with a disk of which nothing was heard for so long.
+    async fn quiet_disks(&self, after: Duration) -> Result<HashSet<SessionId>, ReconcileError> {
+        let disks = self.0.housing.provider.disks().await;
+        let disks = disks.map_err(ReconcileError::Provider)?;
+        let quiet = self
+            .0
+            .store
+            .quiet_sessions(Asker::System, disks, before_now(after))
+            .await;
+        quiet.map_err(ReconcileError::Store)
+    }
+
+    /// What cannot be put away has been heard of by that, and is tried again when it was quiet for as long once more.
+    async fn put_away_unused(&self, session: SessionId, after: Duration) {
+        if let Err(error) = self.archive_unused(session, after).await {
+            tracing::info!(%session, error = with_causes(&error), "a session that nobody uses keeps its disk");
+        }
+    }
+
+    async fn archive_unused(&self, session: SessionId, after: Duration) -> Result<(), ControlError> {
+        let live = self.live(Asker::System, session).await?;
+        let control = self.clone();
+        self.to_its_end(async move {
+            let _alone = control.alone(&live).await?;
+            // Others were put away before it, which takes its time.
+            let since = before_now(after);
+            let quiet = control.0.store.quiet_sessions(Asker::System, vec![session], since);
+            if !quiet.await?.contains(&session) {
+                return Ok(());
+            }
+            control.put_away(&live, Some(since)).await
+        })
+        .await
+    }
+}
+
+/// So long ago, by the machine's clock.
+fn before_now(time: Duration) -> Timestamp {
+    let time = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+    Timestamp(Timestamp::now().0.saturating_sub(time))
+}
+
+/// Whether a workspace says by itself what is not kept. What cannot be looked at may.
+async fn has_rules(linked: &Linked) -> Result<bool, LinkError> {
+    match linked.read_file(RULES).await {
+        Ok(_) => Ok(true),
+        Err(LinkError::Failed { reason, .. }) if reason.starts_with("there is no ") && reason.ends_with(RULES) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}

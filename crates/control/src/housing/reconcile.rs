@@ -1,0 +1,228 @@
+//! What there is, compared with what should be: when this process begins, and for as long as it lives.
+//!
+//! A sandbox that nobody here uses is removed, a disk of a session that does not exist too; each only when it was seen so for
+//! a while, as what is being made or given away at the moment looks the same. Where the store does not answer, nothing goes.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+use std::time::Duration;
+
+use causes::with_causes;
+use domain::{SandboxId, SessionId};
+use sandbox::{ProviderError, SandboxStatus};
+use store::{Asker, StoreError};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::State;
+use super::keeping::UNUSED;
+use crate::Control;
+use crate::live::lock;
+
+/// How often what there is is compared.
+const PERIOD: Duration = Duration::from_secs(60);
+/// How long a disk may be nobody's. An operator who has put an old copy of the store in its place has time to notice.
+const DISK_GRACE: Duration = Duration::from_secs(3_600);
+
+/// Why what there is was not compared.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReconcileError {
+    #[error("could not list what there is")]
+    Provider(#[source] ProviderError),
+    #[error("could not look up whose it is")]
+    Store(#[source] StoreError),
+}
+
+/// What is too much, and since when.
+#[derive(Debug)]
+pub(crate) struct Suspects<K>(HashMap<K, Instant>);
+
+impl<K> Default for Suspects<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash + Copy> Suspects<K> {
+    /// Of these, those that were among them each time for so long.
+    pub(crate) fn ripe(&mut self, now: HashSet<K>, grace: Duration) -> Vec<K> {
+        self.0.retain(|known, _| now.contains(known));
+        let instant = Instant::now();
+        for key in now {
+            self.0.entry(key).or_insert(instant);
+        }
+        let ripe = self
+            .0
+            .iter()
+            .filter(|(_, since)| instant.duration_since(**since) >= grace);
+        ripe.map(|(key, _)| *key).collect()
+    }
+}
+
+impl Control {
+    /// Learns what sandboxes a process before this one left. Those of sessions are adopted by them, or removed when they were
+    /// not needed for as long as an idle one is kept; those of nobody, as were made ahead, are removed. Their disks are
+    /// left to who removes nobody's disks: a store that was put back knows as little of a session as of one made ahead.
+    pub(super) async fn find_left(&self) {
+        let left = match self.0.housing.provider.list().await {
+            Ok(left) => left,
+            Err(error) => {
+                return tracing::warn!(
+                    error = with_causes(&error),
+                    "could not list the sandboxes that are there"
+                );
+            }
+        };
+        let there: HashSet<_> = left.iter().map(|status| status.id).collect();
+        if let Err(error) = self.tell_of_the_gone(&there).await {
+            tracing::warn!(
+                error = with_causes(&error),
+                "could not write down which sandboxes are gone"
+            );
+        }
+        for status in left {
+            match self.has_row(status.session).await {
+                Ok(false) => self.remove_nobodys(&status).await,
+                Ok(true) | Err(_) => {
+                    lock(&self.0.housing.left).insert(status.session, status);
+                }
+            }
+        }
+    }
+
+    /// Says of sessions whose sandbox went while no process was here to see it that their processes are gone.
+    async fn tell_of_the_gone(&self, there: &HashSet<SandboxId>) -> Result<(), StoreError> {
+        let store = &self.0.store;
+        let housed = store.housed_sessions(Asker::System).await?.into_iter();
+        for (session, sandbox) in housed.filter(|(_, sandbox)| !there.contains(sandbox)) {
+            let (state, why) = (
+                State::Hibernated.name(),
+                "it ended while nobody watched; its files are kept",
+            );
+            store
+                .set_sandbox(Asker::System, session, sandbox, state, Some(why))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Begins to compare what there is with what should be.
+    pub(super) fn begin_reconciling(&self) {
+        let control = self.clone();
+        let began = Instant::now();
+        self.0.tasks.spawn_until_stopped(async move {
+            let period = PERIOD.min(control.0.config.hibernate_after);
+            let mut sandboxes = Suspects(HashMap::new());
+            let mut disks = Suspects(HashMap::new());
+            let mut ticks = interval(period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            loop {
+                let now = ticks.tick().await;
+                if now.duration_since(began) >= control.0.config.hibernate_after {
+                    control.remove_left().await;
+                }
+                let compared = async {
+                    control.remove_unused(&mut sandboxes, period).await?;
+                    control.remove_nobodys_disks(&mut disks).await
+                };
+                if let Err(error) = compared.await {
+                    tracing::warn!(
+                        error = with_causes(&error),
+                        "what there is was not compared with what should be"
+                    );
+                }
+            }
+        });
+    }
+
+    /// Removes those of sessions that did not need them.
+    async fn remove_left(&self) {
+        let left = std::mem::take(&mut *lock(&self.0.housing.left));
+        for SandboxStatus { id, session, .. } in left.into_values() {
+            if let Err(error) = self.destroy(session, id).await {
+                tracing::warn!(sandbox = %id, error = with_causes(&error), "could not remove a sandbox that nobody used");
+                continue;
+            }
+            if let Ok(live) = self.live(Asker::System, session).await
+                && !live.seat.is_taken()
+            {
+                self.tell_sandbox(&live, id, State::Hibernated, Some(UNUSED)).await;
+            }
+        }
+    }
+
+    /// Removes sandboxes that are neither a session's nor waiting for one.
+    async fn remove_unused(&self, suspects: &mut Suspects<SandboxId>, grace: Duration) -> Result<(), ReconcileError> {
+        let listed = self.0.housing.provider.list().await;
+        let mut listed = listed.map_err(ReconcileError::Provider)?;
+        listed.retain(|status| !self.is_accounted_for(status));
+        let ripe = suspects.ripe(listed.iter().map(|status| status.id).collect(), grace);
+        for status in listed.iter().filter(|status| ripe.contains(&status.id)) {
+            // It may have found its session since.
+            if self.is_accounted_for(status) {
+                continue;
+            }
+            tracing::info!(sandbox = %status.id, session = %status.session, "removing a sandbox that nobody uses");
+            if let Err(error) = self.destroy(status.session, status.id).await {
+                tracing::warn!(sandbox = %status.id, error = with_causes(&error), "could not remove a sandbox that nobody uses");
+            }
+        }
+        Ok(())
+    }
+
+    fn is_accounted_for(&self, status: &SandboxStatus) -> bool {
+        let housing = &self.0.housing;
+        housing.resident(status.id).is_some()
+            || housing.warm.has(status.id)
+            || lock(&housing.left).values().any(|left| left.id == status.id)
+    }
+
+    /// Removes the disks of sessions that the store says do not exist.
+    async fn remove_nobodys_disks(&self, suspects: &mut Suspects<SessionId>) -> Result<(), ReconcileError> {
+        let provider = &self.0.housing.provider;
+        let disks = provider.disks().await.map_err(ReconcileError::Provider)?;
+        let known = self.0.store.sessions_among(Asker::System, disks.clone()).await;
+        let known = known.map_err(ReconcileError::Store)?;
+        let listed = provider.list().await.map_err(ReconcileError::Provider)?;
+        let in_use: HashSet<_> = listed.into_iter().map(|status| status.session).collect();
+        let nobodys = disks.into_iter();
+        let nobodys = nobodys.filter(|session| !known.contains(session) && !in_use.contains(session));
+        for session in suspects.ripe(nobodys.collect(), DISK_GRACE) {
+            tracing::warn!(%session, "removing the disk of a session that does not exist");
+            if let Err(error) = provider.remove_disk(session).await {
+                tracing::warn!(%session, error = with_causes(&error), "could not remove a disk that is nobody's");
+            }
+        }
+        Ok(())
+    }
+
+    async fn has_row(&self, session: SessionId) -> Result<bool, StoreError> {
+        let known = self.0.store.sessions_among(Asker::System, vec![session]).await?;
+        Ok(known.contains(&session))
+    }
+
+    /// Removes a sandbox of nobody; its disk stays.
+    async fn remove_nobodys(&self, status: &SandboxStatus) {
+        if let Err(error) = self.destroy(status.session, status.id).await {
+            tracing::warn!(sandbox = %status.id, error = with_causes(&error), "could not remove a sandbox that is nobody's");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_what_was_there_each_time_for_long_enough_is_too_much() {
+        const GRACE: Duration = Duration::from_secs(60);
+        let mut suspects = Suspects(HashMap::new());
+        assert!(suspects.ripe(HashSet::from([1, 2]), GRACE).is_empty());
+        advance(GRACE / 2).await;
+        // The second is somebody's for a moment.
+        assert!(suspects.ripe(HashSet::from([1]), GRACE).is_empty());
+        advance(GRACE / 2).await;
+        assert_eq!(suspects.ripe(HashSet::from([1, 2]), GRACE), [1]);
+    }
+}

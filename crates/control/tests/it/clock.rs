@@ -1,0 +1,42 @@
+//! The machine's clock is set while something is under way.
+
+use std::time::Duration;
+
+use crate::world::{Differs, in_both_placements_with};
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_jumps_ends_no_run_no_sandbox_and_no_token() {
+    for (before, after) in [(Duration::ZERO, HOUR), (HOUR, Duration::ZERO)] {
+        let differs = || Differs {
+            config: |config| {
+                config.token_life = Duration::from_secs(2);
+                config.lease = Duration::from_secs(1);
+            },
+            ..Differs::default()
+        };
+        in_both_placements_with(differs, async |world| {
+            world.set_clock_ahead(before);
+            world.will_call(&[("a", "wait")]);
+            world.will_say("Done.");
+            let accepted = world.prompt("go").await;
+            world.inside.made_so_many(1).await;
+            let (sandbox, _) = world.inside.newest();
+            world.set_clock_ahead(after);
+            // It gets new tokens, as before, and what it asks with them is answered.
+            let tokens = world.inside.tokens(sandbox).len() + 2;
+            testkit::eventually_async("new tokens", async || {
+                (world.inside.tokens(sandbox).len() >= tokens).then_some(())
+            })
+            .await;
+            world.inside.release();
+            let run = world.done(&accepted).await;
+            assert_eq!(run.attempts, 1, "nobody took it a second time");
+            assert_eq!(world.inside.newest().0, sandbox);
+            assert_eq!(world.inside.made(), ["wait"]);
+            world.assert_whole(accepted.session).await;
+        })
+        .await;
+    }
+}

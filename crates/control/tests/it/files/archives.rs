@@ -1,0 +1,76 @@
+//! Sessions without disks.
+
+use std::fs;
+
+use control::NewFork;
+
+use super::*;
+
+const FORK: NewFork = NewFork {
+    count: 1,
+    snapshot: None,
+    scope: None,
+};
+
+/// Archives a session as people do.
+async fn put_away(world: &World, session: SessionId) {
+    testkit::eventually_async("the session to be put away", async || {
+        world.control.archive(world.asker, session).await.ok()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_is_archived_with_what_is_newer_than_its_snapshot() {
+    let world = world().await;
+    let (parent, workspace) = session(&world).await;
+    fs::write(workspace.join("file"), "of the parent").unwrap();
+    fs::hard_link(workspace.join("file"), workspace.join("again")).unwrap();
+    let forks = world
+        .control
+        .fork(world.asker, parent, NewFork { count: 2, ..FORK })
+        .await;
+    let [used, unused] = forks
+        .unwrap()
+        .try_into()
+        .map(|forks: [_; 2]| forks.map(|fork| fork.id))
+        .unwrap();
+    again(&world, used).await;
+    let workspace = world.sandboxes.workspace(used);
+    fs::write(workspace.join("new"), "of the fork").unwrap();
+    fs::write(workspace.join("file"), "newer").unwrap();
+    for fork in [used, unused] {
+        let workspace = world.sandboxes.workspace(fork);
+        let wanted = tree(&workspace);
+        put_away(&world, fork).await;
+        testkit::eventually_async("the disk to go", async || (!workspace.exists()).then_some(())).await;
+        again(&world, fork).await;
+        comes_back(&workspace, &wanted).await;
+        let links = fs::metadata(workspace.join("file")).unwrap().nlink();
+        assert_eq!(links, 1, "what is kept outside has no second name");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_prompt_brought_back_before_it_was_archived_keeps_its_disk() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let world = in_bucket(&bucket, |_| {}).await;
+    let (session, workspace) = session(&world).await;
+    bucket.set(Mood::Refuses);
+    fs::write(workspace.join("file"), "content").unwrap();
+    put_away(&world, session).await;
+    let failed = bucket.failed();
+    testkit::eventually_async("its files to be asked for", async || {
+        (bucket.failed() > failed).then_some(())
+    })
+    .await;
+    again(&world, session).await;
+    // What is kept nowhere else.
+    fs::create_dir(workspace.join("node_modules")).unwrap();
+    bucket.set(Mood::Works);
+    // Who wants it next waits until the archiving has come to its end.
+    world.control.save_snapshot(world.asker, session, None).await.unwrap();
+    assert!(workspace.join("node_modules").exists(), "its disk was removed under it");
+    assert_eq!(bucket.contents(), ["content"]);
+}

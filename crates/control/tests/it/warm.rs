@@ -1,0 +1,184 @@
+//! Sandboxes that are made ahead: whose they become, and what becomes of those that nobody wants.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use bytes::Bytes;
+use control::{SandboxFigures, WarmPool};
+use domain::{Delivery, SandboxId};
+use futures::StreamExt;
+use futures::future::join_all;
+use sandbox::SandboxProvider;
+use store::{Asker, Target};
+use testkit::{eventually, within};
+
+use crate::world::{Differs, World, in_both_placements_with};
+
+fn warm_world() -> Differs {
+    Differs {
+        config: |config| {
+            config.warm = WarmPool {
+                least: 1,
+                most: 4,
+                remember: Duration::from_secs(600),
+            };
+        },
+        ..Differs::default()
+    }
+}
+
+fn done(figures: &SandboxFigures, name: &str) -> u64 {
+    let step = figures.transitions.iter().find(|step| step.transition == name);
+    step.unwrap().done
+}
+
+/// Waits until so many wait to be claimed; those that are there.
+async fn warm(world: &World, count: usize) -> HashSet<SandboxId> {
+    eventually("sandboxes to be made ahead", || {
+        (world.control.sandbox_figures().warm == count).then_some(())
+    });
+    let entries = world.control.sandboxes(Asker::System).await.unwrap();
+    let warm = entries.iter().filter(|entry| entry.warm);
+    warm.map(|entry| entry.status.id).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_session_gets_what_was_made_ahead_and_nobody_else_ever() {
+    in_both_placements_with(warm_world, async |world| {
+        let ahead = warm(&world, 1).await;
+        let (first, way_out) = world.inside.newest();
+        assert_eq!(ahead, HashSet::from([first]));
+        assert!(
+            world.inside.tokens(first).is_empty(),
+            "it has a token before it has a session"
+        );
+        assert!(way_out.resolve("a.example").await.is_err());
+
+        world.will_call(&[("a", "one")]);
+        world.will_say("Done.");
+        let accepted = world.prompt("go").await;
+        world.done(&accepted).await;
+        let session = world.store.session(Asker::System, accepted.session).await.unwrap();
+        assert_eq!(session.sandbox, Some((first, "running".to_owned())));
+        assert_eq!(world.sandboxes.status(first).await.unwrap().session, accepted.session);
+        assert_eq!(world.inside.tokens(first).len(), 1);
+        let figures = world.control.sandbox_figures();
+        assert_eq!((done(&figures, "claim_warm"), done(&figures, "claim_cold")), (1, 0));
+        // Another takes its place, and is another session's.
+        let next = warm(&world, 1).await;
+        assert!(!next.contains(&first));
+        world.assert_whole(accepted.session).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_with_files_wakes_with_them_and_takes_none_that_was_made_ahead() {
+    let mut world = World::new(warm_world()).await;
+    warm(&world, 1).await;
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    let upload = async |world: &World| {
+        let bytes = futures::stream::iter([Ok(Bytes::from_static(b"kept"))]).boxed();
+        let uploaded = world.control.upload(world.asker, accepted.session, "notes", bytes);
+        uploaded.await.unwrap();
+    };
+    upload(&world).await;
+    for restart in [false, true] {
+        if restart {
+            world = world.restarted().await;
+            warm(&world, 1).await;
+        }
+        let sandboxes = world.control.sandboxes(Asker::System).await.unwrap();
+        let theirs = sandboxes.iter().find(|entry| entry.status.session == accepted.session);
+        let removed = world.control.remove_sandbox(Asker::System, theirs.unwrap().status.id);
+        removed.await.unwrap();
+        let file = world
+            .control
+            .download(world.asker, accepted.session, "notes")
+            .await
+            .unwrap();
+        let bytes: Vec<Bytes> = within("the file", file.map(Result::unwrap).collect()).await;
+        assert_eq!(bytes.concat(), b"kept");
+        assert_eq!(done(&world.control.sandbox_figures(), "wake"), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_sessions_at_once_each_get_their_own() {
+    let world = World::new(warm_world()).await;
+    warm(&world, 1).await;
+    for _ in 0..12 {
+        world.will_say("Done.");
+    }
+    let prompts = (0..12).map(|_| world.prompt_to(world.target(), "go", Delivery::Restart));
+    let accepted = join_all(prompts).await;
+    let mut sandboxes = HashSet::new();
+    for accepted in &accepted {
+        world.control.files(world.asker, accepted.session, "").await.unwrap();
+        let session = world.store.session(Asker::System, accepted.session).await.unwrap();
+        let (sandbox, _) = session.sandbox.unwrap();
+        sandboxes.insert(sandbox);
+        assert_eq!(world.inside.tokens(sandbox).len(), 1);
+    }
+    assert_eq!(sandboxes.len(), accepted.len(), "two sessions have one sandbox");
+    // Demand is remembered, as far as the operator allows.
+    warm(&world, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_dies_before_anybody_came_is_replaced_without_a_trace() {
+    let world = World::new(warm_world()).await;
+    let ahead = warm(&world, 1).await;
+    let dead = *ahead.iter().next().unwrap();
+    assert!(world.sandboxes.kill(dead));
+    eventually("it to be counted", || {
+        (world.control.sandbox_figures().warm_died == 1).then_some(())
+    });
+    let next = warm(&world, 1).await;
+    assert!(!next.contains(&dead));
+    let (sandboxes, disks) = (
+        world.sandboxes.list().await.unwrap(),
+        world.sandboxes.disks().await.unwrap(),
+    );
+    assert_eq!((sandboxes.len(), disks.len()), (1, 1), "{sandboxes:?} {disks:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_process_made_ahead_is_removed_and_what_is_a_sessions_is_not() {
+    let world = World::new(warm_world()).await;
+    let before = warm(&world, 1).await;
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    world.control.files(world.asker, accepted.session, "").await.unwrap();
+    let between = warm(&world, 1).await;
+    let world = world.restarted().await;
+    let after = warm(&world, 1).await;
+    assert!(after.is_disjoint(&between) && after.is_disjoint(&before));
+    let listed = world.sandboxes.list().await.unwrap();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    world.will_say("Still here.");
+    let again = world
+        .prompt_to(Target::Session(accepted.session), "go", Delivery::Restart)
+        .await;
+    world.done(&again).await;
+    assert_eq!(world.sandboxes.list().await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_that_are_nobodys_count_for_no_user() {
+    let world = World::new(Differs {
+        config: |config| {
+            (warm_world().config)(config);
+            config.warm.least = 3;
+            config.sandboxes_per_user = 1;
+        },
+        ..Differs::default()
+    })
+    .await;
+    warm(&world, 3).await;
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    world.control.files(world.asker, accepted.session, "").await.unwrap();
+    assert_eq!(done(&world.control.sandbox_figures(), "claim_warm"), 1);
+}

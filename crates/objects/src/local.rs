@@ -1,0 +1,127 @@
+//! Objects in a folder of this machine.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures::StreamExt;
+use futures::stream;
+use ring::digest::{Context, SHA256};
+use tempfile::NamedTempFile;
+use tokio::io::AsyncReadExt;
+
+use crate::objects::{Key, ObjectError, Stream, unavailable};
+
+const PIECE: usize = 64 << 10;
+
+/// Room that is left to others on the same disk, the store among them.
+const RESERVE: u64 = 512 << 20;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Local {
+    folder: Arc<PathBuf>,
+}
+
+impl Local {
+    pub(crate) fn open(folder: PathBuf) -> Result<Self, ObjectError> {
+        let make = || {
+            fs::create_dir_all(folder.join("sessions"))?;
+            // What was on its way when a process ended.
+            match fs::remove_dir_all(folder.join("unfinished")) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            fs::create_dir(folder.join("unfinished"))
+        };
+        make().map_err(|error| ObjectError::Settings(format!("the folder {}: {error}", folder.display())))?;
+        Ok(Self {
+            folder: Arc::new(folder),
+        })
+    }
+
+    pub(crate) async fn put(&self, key: Key, bytes: u64, mut stream: Stream) -> Result<(), ObjectError> {
+        let attempt = "write an object";
+        let space = rustix::fs::statvfs(&*self.folder).map_err(unavailable(attempt))?;
+        if space.f_bavail.saturating_mul(space.f_frsize) < RESERVE.saturating_add(bytes) {
+            let words = format!("less than {RESERVE} bytes are free in {}", self.folder.display());
+            return Err(unavailable(attempt)(words));
+        }
+        let other = |reason: String| ObjectError::Other { key, reason };
+        let unfinished = self.folder.join("unfinished");
+        let mut file = blocking(move || NamedTempFile::new_in(unfinished))
+            .await
+            .map_err(unavailable(attempt))?;
+        let mut hash = Context::new(&SHA256);
+        let mut written = 0;
+        while let Some(piece) = stream.next().await {
+            let piece = piece.map_err(|source| ObjectError::Cut { key, source })?;
+            written += piece.len() as u64;
+            if written > bytes {
+                return Err(other(format!("it has more than {bytes} bytes")));
+            }
+            hash.update(&piece);
+            file = blocking(move || file.write_all(&piece).map(|()| file))
+                .await
+                .map_err(unavailable(attempt))?;
+        }
+        if written < bytes {
+            return Err(other(format!("it has {written} bytes and not {bytes}")));
+        }
+        if hash.finish().as_ref() != key.sha256.0 {
+            return Err(other("its checksum is another".to_owned()));
+        }
+        let place = self.place(key);
+        blocking(move || {
+            file.as_file().sync_all()?;
+            let folder = place.parent().unwrap_or(Path::new("/"));
+            fs::create_dir_all(folder)?;
+            file.persist(&place)?;
+            fs::File::open(folder)?.sync_all()
+        })
+        .await
+        .map_err(unavailable(attempt))
+    }
+
+    pub(crate) async fn get(&self, key: Key) -> Result<(u64, Stream), ObjectError> {
+        let attempt = "read an object";
+        let file = match tokio::fs::File::open(self.place(key)).await {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ObjectError::NotFound(key)),
+            Err(error) => return Err(unavailable(attempt)(error)),
+        };
+        let bytes = file.metadata().await.map_err(unavailable(attempt))?.len();
+        let pieces = stream::try_unfold(file, |mut file| async move {
+            let mut piece = bytes::BytesMut::with_capacity(PIECE);
+            let count = file.read_buf(&mut piece).await?;
+            Ok((count > 0).then(|| (piece.freeze(), file)))
+        });
+        Ok((bytes, pieces.boxed()))
+    }
+
+    pub(crate) async fn head(&self, key: Key) -> Result<Option<u64>, ObjectError> {
+        match tokio::fs::metadata(self.place(key)).await {
+            Ok(metadata) => Ok(Some(metadata.len())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unavailable("look for an object")(error)),
+        }
+    }
+
+    pub(crate) async fn delete(&self, key: Key) -> Result<(), ObjectError> {
+        match tokio::fs::remove_file(self.place(key)).await {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unavailable("remove an object")(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// A session's objects are spread over folders by their first two digits.
+    fn place(&self, key: Key) -> PathBuf {
+        let name = key.sha256.to_string();
+        let session = self.folder.join("sessions").join(key.session.to_string());
+        session.join(&name[..2]).join(name)
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}

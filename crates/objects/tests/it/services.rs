@@ -1,0 +1,215 @@
+//! Objects in two independent services that speak S3: `moto`, which believes everybody, and `s3s-fs`, which checks signatures
+//! and checksums.
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use domain::{SessionId, Timestamp};
+use http::{HeaderMap, HeaderValue};
+use objects::{Key, Method, ObjectError, Objects, Presigned, S3Settings, Store};
+use secret::Secret;
+use tempfile::TempDir;
+
+use crate::local::{content, keeps_objects, key, pieces};
+
+const ACCESS_KEY: &str = "AKEXAMPLE";
+const SECRET_KEY: &str = "an-example-of-a-secret-key";
+const BUCKET: &str = "workspaces";
+
+struct Service {
+    process: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A folder with programs beside those of the machine, where `scripts/prepare tests` puts them.
+fn program(name: &str) -> Command {
+    let own = std::env::var_os("BELLJAR_TEST_PROGRAMS")
+        .map_or_else(|| "/opt/belljar-tests/bin".into(), std::path::PathBuf::from);
+    let own = own.join(name);
+    Command::new(if own.exists() { own } else { name.into() })
+}
+
+async fn service(command: impl Fn(&std::path::Path, u16) -> Command) -> Service {
+    let folder = TempDir::with_prefix("belljar-s3-").unwrap();
+    let port = testkit::free_port();
+    let mut command = command(folder.path(), port);
+    let process = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|error| panic!("start {command:?} (`scripts/prepare tests` installs it): {error}"));
+    let service = Service {
+        process,
+        port,
+        _folder: folder,
+    };
+    testkit::eventually_async("the service to listen", async || {
+        tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()
+    })
+    .await;
+    service
+}
+
+fn client() -> reqwest::Client {
+    // Another test has installed it.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20));
+    builder.build().unwrap()
+}
+
+async fn moto() -> Service {
+    let service = service(|_, port| {
+        let mut command = program("moto_server");
+        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
+        command
+    })
+    .await;
+    // It has no bucket yet, and takes this from anybody.
+    let made = client()
+        .put(format!("http://127.0.0.1:{}/{BUCKET}", service.port))
+        .send()
+        .await
+        .unwrap();
+    assert!(made.status().is_success(), "{made:?}");
+    service
+}
+
+async fn s3s() -> Service {
+    service(|folder, port| {
+        std::fs::create_dir(folder.join(BUCKET)).unwrap();
+        let mut command = program("s3s-fs");
+        command
+            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
+            .arg(folder);
+        command
+    })
+    .await
+}
+
+fn objects(service: &Service, secret_key: &str) -> Objects {
+    let settings = S3Settings {
+        endpoint: Some(format!("http://127.0.0.1:{}", service.port)),
+        bucket: BUCKET.to_owned(),
+        region: "eu-central-1".to_owned(),
+        prefix: "belljar/here".to_owned(),
+        path_style: true,
+        plain_http: true,
+        access_key: Secret::new(ACCESS_KEY).into(),
+        secret_key: Secret::new(secret_key).into(),
+    };
+    Objects::open(Store::S3(Box::new(settings))).unwrap()
+}
+
+#[tokio::test]
+async fn moto_keeps_objects() {
+    let service = moto().await;
+    let objects = objects(&service, SECRET_KEY);
+    let (one, session) = (&b"a content"[..], SessionId::new());
+    let first = key(session, one);
+    assert_eq!(objects.head(first).await.unwrap(), None);
+    objects.put(first, 9, pieces(one)).await.unwrap();
+    assert_eq!(objects.head(first).await.unwrap(), Some(9));
+    assert_eq!(content(&objects, first).await, one);
+    objects.delete(first).await.unwrap();
+    assert_eq!(objects.head(first).await.unwrap(), None);
+    assert!(matches!(objects.get(first).await, Err(ObjectError::NotFound(_))));
+}
+
+#[tokio::test]
+async fn s3s_keeps_objects() {
+    let service = s3s().await;
+    keeps_objects(&objects(&service, SECRET_KEY)).await;
+    // With another key nothing can be done.
+    let stranger = objects(&service, "another-key");
+    let content = key(SessionId::new(), b"x");
+    assert!(matches!(
+        stranger.put(content, 1, pieces(b"x")).await,
+        Err(ObjectError::Unavailable { .. })
+    ));
+}
+
+/// Sends a presigned request as somebody who has nothing else; true where it was done.
+async fn send(method: http::Method, url: &str, headers: HeaderMap, body: &'static [u8]) -> bool {
+    let request = client().request(method, url).headers(headers).body(body);
+    request.send().await.is_ok_and(|answer| answer.status().is_success())
+}
+
+#[tokio::test]
+async fn threat_117_a_presigned_request_is_good_for_nothing_else_at_a_real_service() {
+    let service = s3s().await;
+    let objects = objects(&service, SECRET_KEY);
+    let session = SessionId::new();
+    let (mine, other) = (key(session, b"mine"), key(session, b"other"));
+    let presign = |method, key: Key, now| objects.presign(method, key, 4, now).unwrap().unwrap();
+    let Presigned { url, headers } = presign(Method::Put, mine, Timestamp::now());
+    let url = url.expose();
+
+    // Another method, another key, another length, another checksum, none at all.
+    assert!(!send(http::Method::DELETE, url, headers.clone(), b"").await);
+    let elsewhere = url.replace(&mine.sha256.to_string(), &other.sha256.to_string());
+    assert!(!send(http::Method::PUT, &elsewhere, headers.clone(), b"mine").await);
+    let mut longer = headers.clone();
+    longer.insert("content-length", HeaderValue::from_static("5"));
+    assert!(!send(http::Method::PUT, url, longer, b"mine!").await);
+    let theirs = presign(Method::Put, other, Timestamp::now()).headers;
+    assert!(!send(http::Method::PUT, url, theirs, b"mine").await);
+    let mut bare = headers.clone();
+    bare.remove("x-amz-checksum-sha256");
+    assert!(!send(http::Method::PUT, url, bare, b"mine").await);
+    // Other bytes under the right checksum.
+    assert!(!send(http::Method::PUT, url, headers.clone(), b"MINE").await);
+    // One that was good six minutes ago.
+    let before = Timestamp(Timestamp::now().0 - 360_000);
+    let late = presign(Method::Put, mine, before);
+    assert!(!send(http::Method::PUT, late.url.expose(), late.headers, b"mine").await);
+
+    assert!(send(http::Method::PUT, url, headers, b"mine").await);
+    assert_eq!(content(&objects, mine).await, b"mine");
+    let fetch = presign(Method::Get, mine, Timestamp::now());
+    assert!(send(http::Method::GET, fetch.url.expose(), HeaderMap::new(), b"").await);
+    assert!(!send(http::Method::PUT, fetch.url.expose(), HeaderMap::new(), b"mine").await);
+}
+
+#[tokio::test]
+async fn threat_123_a_presigned_url_is_in_no_log() {
+    let nobody = testkit::free_port();
+    let settings = S3Settings {
+        endpoint: Some(format!("http://127.0.0.1:{nobody}")),
+        bucket: BUCKET.to_owned(),
+        region: "eu-central-1".to_owned(),
+        prefix: String::new(),
+        path_style: true,
+        plain_http: true,
+        access_key: Secret::new(ACCESS_KEY).into(),
+        secret_key: Secret::new(SECRET_KEY).into(),
+    };
+    let objects = Objects::open(Store::S3(Box::new(settings))).unwrap();
+    let content = key(SessionId::new(), b"x");
+    let presigned = objects
+        .presign(Method::Put, content, 1, Timestamp::now())
+        .unwrap()
+        .unwrap();
+    assert!(presigned.url.expose().contains("X-Amz-Signature"));
+    let put = objects.put(content, 1, pieces(b"x")).await.unwrap_err();
+    let got = objects.head(content).await.unwrap_err();
+    for said in [
+        format!("{presigned:?}"),
+        format!("{put:?} {put}"),
+        format!("{got:?} {got}"),
+        format!("{objects:?}"),
+    ] {
+        for secret in ["X-Amz-Signature", SECRET_KEY, "Credential"] {
+            assert!(!said.contains(secret), "{said}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Making a container by Docker's engine.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use containers::Config;
+use containers::attempt::{Attempt, unless_missing};
+use containers::cgroup::{Group, Hierarchies};
+use containers::disk::WORKSPACE;
+use containers::library::Library;
+use containers::maker::{IDS, Maker, Order};
+use containers::mount::attach;
+use containers::process::Process;
+use containers::record::make_folder;
+use domain::SandboxId;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, mkdirat, openat2};
+use rustix::mount::{UnmountFlags, unmount};
+use sandbox::{ProviderError, inside};
+use sys::mount::{Attributes, set_attributes};
+use sys::namespace::{Mapping, user_namespace};
+
+use crate::container::{self, home, places};
+use crate::engine::Engine;
+use crate::image::Images;
+use crate::knowledge;
+
+/// Which provider a container belongs to: its `run` folder.
+const LABEL: &str = "belljar.provider";
+
+/// Makes containers by Docker's engine.
+#[derive(Debug)]
+pub(crate) struct DockerMaker {
+    engine: Engine,
+    images: Images,
+    library: Arc<dyn Library>,
+    hierarchies: Hierarchies,
+    /// The group that holds those of all sandboxes.
+    parent: String,
+    run: PathBuf,
+}
+
+impl DockerMaker {
+    pub(crate) fn new(engine: Engine, config: &Config, library: Arc<dyn Library>) -> Result<Self, ProviderError> {
+        let parent = if engine.by_systemd() {
+            format!("{}.slice", config.cgroup)
+        } else {
+            config.cgroup.clone()
+        };
+        let maker = Self {
+            images: Images::of(&config.data),
+            library,
+            hierarchies: Hierarchies::of_this_machine(&parent)?,
+            parent,
+            run: config.run.clone(),
+            engine,
+        };
+        if let Err(error) = maker.hierarchies.leave_room() {
+            tracing::warn!(%error, "sandboxes together are not kept from the last of this machine's memory and processes");
+        }
+        Ok(maker)
+    }
+
+    /// Removes containers of this provider that are written down nowhere, as after a restart of the machine.
+    fn remove_strays(&self) -> Result<(), ProviderError> {
+        for name in self.engine.names(&format!("{LABEL}={}", self.run.display()))? {
+            let known = name
+                .strip_prefix(PREFIX)
+                .is_some_and(|id| self.run.join("sandboxes").join(id).exists());
+            if !known {
+                self.engine.remove(&name)?;
+                tracing::info!(name, "removed a container that nobody knows of");
+            }
+        }
+        Ok(())
+    }
+
+    /// The name of a sandbox's group beneath the one of all. What systemd makes must be named after where it stands.
+    fn group_name(&self, id: SandboxId) -> String {
+        match self.parent.strip_suffix(".slice") {
+            Some(parent) => format!("{parent}-{}.slice", id.to_string().replace('-', "_")),
+            None => id.to_string(),
+        }
+    }
+
+    /// What the engine is told of that group.
+    fn group_path(&self, id: SandboxId) -> String {
+        let name = self.group_name(id);
+        if self.engine.by_systemd() {
+            name
+        } else {
+            self.hierarchies.path(&name)
+        }
+    }
+
+    fn start(&self, order: &Order<'_>, disk: &Path, knowledge: Option<&Path>) -> Result<Process, ProviderError> {
+        let id = order.spec.id;
+        let run = self.run.display().to_string();
+        let body = container::body(
+            order,
+            &self.images.name(&order.image.base),
+            disk,
+            knowledge,
+            &self.group_path(id),
+            (LABEL, &run),
+        )?;
+        let pid = self.engine.run(&name(id), body)?;
+        let ended = |error: io::Error| {
+            ProviderError::failed(
+                format!("keep sandbox {id} alive: {error}"),
+                self.engine.last_words(&name(id)),
+            )
+        };
+        let process = Process::open(pid).map_err(ended)?;
+        // What it is to the link's other end is what the kernel says, not what the engine was thought to do.
+        let mapped = fs::read_to_string(format!("/proc/{pid}/uid_map")).map_err(ended)?;
+        let outside = mapped.split_ascii_whitespace().nth(1).and_then(|uid| uid.parse().ok());
+        if outside != Some(order.root_uid) {
+            return Err(ProviderError::failed(
+                format!("make sandbox {id}"),
+                format!(
+                    "the engine made its root user {outside:?} of the machine, and not {}",
+                    order.root_uid
+                ),
+            ));
+        }
+        if !self.group(id).exists() {
+            return Err(ProviderError::Machine {
+                lacks: format!(
+                    "Docker's engine does not put containers into the groups that it is told ({}); the engine and the host \
+                     agent must see the same cgroups",
+                    self.group_path(id)
+                ),
+            });
+        }
+        Ok(process)
+    }
+}
+
+impl Maker for DockerMaker {
+    fn begin(&self) -> Result<(), ProviderError> {
+        self.images.collect(&self.engine, &*self.library)?;
+        self.remove_strays()
+    }
+
+    fn prepare(&self) -> Result<(), ProviderError> {
+        Ok(())
+    }
+
+    fn root_uid(&self) -> Option<u32> {
+        Some(self.engine.root_uid())
+    }
+
+    fn group(&self, id: SandboxId) -> Group {
+        self.hierarchies.group(&self.group_name(id))
+    }
+
+    fn make(&self, order: &Order<'_>) -> Result<Process, ProviderError> {
+        self.images.offer(&self.engine, order.image)?;
+        let place = order.folder.path().join(DISK);
+        make_folder(&place, 0o711)?;
+        let disk = (order.disk)()?;
+        furnish(disk.as_fd(), home(&order.image.environment))
+            .attempt(|| format!("furnish the disk of {}", order.spec.session))?;
+        let ids = match order.root_uid {
+            0 => None,
+            root_uid => Some(ids(root_uid).attempt(|| "map the ids of a sandbox".into())?),
+        };
+        let ids = ids.as_ref().map(AsFd::as_fd);
+        if ids.is_some() {
+            map(disk.as_fd(), ids).attempt(|| "map the ids of a disk".into())?;
+        }
+        attach(&disk, &place).attempt(|| format!("mount a disk at {}", place.display()))?;
+        let overlaid = knowledge::overlaid(order.image, order.folder, &place, ids)?;
+        let shown = order.folder.path().join(KNOWLEDGE);
+        if let Some(overlaid) = &overlaid {
+            make_folder(&shown, 0o711)?;
+            attach(overlaid, &shown).attempt(|| format!("mount an overlay at {}", shown.display()))?;
+        }
+        let started = self.start(order, &place, overlaid.is_some().then_some(&*shown));
+        // The container holds what it needs of them.
+        detach(&shown)?;
+        detach(&place)?;
+        started
+    }
+
+    fn forget(&self, id: SandboxId) -> Result<(), ProviderError> {
+        self.engine.remove(&name(id))?;
+        let folder = self.run.join("sandboxes").join(id.to_string());
+        detach(&folder.join(KNOWLEDGE))?;
+        detach(&folder.join(DISK))
+    }
+
+    fn words(&self, id: SandboxId) -> Option<String> {
+        Some(self.engine.last_words(&name(id)))
+    }
+
+    fn ran_out_of_memory(&self, id: SandboxId) -> bool {
+        self.engine.ran_out_of_memory(&name(id))
+    }
+}
+
+/// Where the session's disk is mounted while its container is made.
+const DISK: &str = "disk";
+
+/// Where its /knowledge is, meanwhile.
+const KNOWLEDGE: &str = "knowledge";
+
+/// What the names of our containers begin with.
+const PREFIX: &str = "belljar-";
+
+fn name(id: SandboxId) -> String {
+    format!("{PREFIX}{id}")
+}
+
+/// Sees to it that what a sandbox is shown of its disk is there. Nothing inside can reach the folder that holds it.
+fn furnish(disk: BorrowedFd<'_>, home: &str) -> io::Result<()> {
+    for (folder, place) in places(home) {
+        if folder == WORKSPACE {
+            continue;
+        }
+        match mkdirat(disk, folder, Mode::from_raw_mode(0o755)) {
+            Err(rustix::io::Errno::EXIST) => {}
+            Ok(()) if place == home => {
+                let (user, group) = (Uid::from_raw(inside::USER_ID), Gid::from_raw(inside::GROUP_ID));
+                chownat(disk, folder, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Ok(()) => chmodat(disk, folder, Mode::from_raw_mode(0o1777), AtFlags::empty())?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // The engine follows names: each must be a folder, and no link.
+    let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    for (folder, _) in places(home) {
+        openat2(disk, folder, flags, Mode::empty(), beneath)?;
+    }
+    Ok(())
+}
+
+/// The ids of inside, which are on the disk, as those that the engine maps to. Root of the machine, who works in overlays, has
+/// one that nobody inside has.
+fn ids(root_uid: u32) -> io::Result<OwnedFd> {
+    let sandbox = Mapping {
+        inside: 0,
+        outside: root_uid,
+        count: IDS,
+    };
+    let machine = Mapping {
+        inside: IDS,
+        outside: 0,
+        count: 1,
+    };
+    user_namespace(&[sandbox, machine])
+}
+
+fn map(disk: BorrowedFd<'_>, ids: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    set_attributes(
+        disk,
+        Attributes {
+            no_set_uid: true,
+            no_devices: true,
+            ids,
+            ..Attributes::default()
+        },
+    )
+}
+
+fn detach(place: &Path) -> Result<(), ProviderError> {
+    match unmount(place, UnmountFlags::DETACH) {
+        // Nothing is mounted there, or the folder is gone.
+        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => Ok(()),
+        Err(error) => unless_missing(Err(error.into())).attempt(|| format!("unmount {}", place.display())),
+    }
+}

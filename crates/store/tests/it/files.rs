@@ -1,0 +1,163 @@
+//! Files of workspaces.
+
+use std::time::Duration;
+
+use domain::{ContentHash, SessionId};
+use store::{ContentState, FilePiece, KeptFile, RecordedFiles, Room, WorkspaceFile};
+
+use crate::parts::{Place, SYSTEM};
+
+const DISK: &str = "abababababababababababababababab";
+const ROOM: Room = Room {
+    bytes: 1_000,
+    spare: 1_000,
+};
+
+async fn session(place: &Place) -> SessionId {
+    let session = place.start("hello").await.session;
+    assert_eq!(place.store.begin_files(SYSTEM, session, DISK).await.unwrap(), 0);
+    session
+}
+
+fn hash(number: u8) -> ContentHash {
+    ContentHash([number; 32])
+}
+
+fn file(path: &str, content: u8) -> WorkspaceFile {
+    let piece = FilePiece {
+        at: 0,
+        sha256: hash(content),
+        bytes: 10,
+    };
+    WorkspaceFile {
+        path: path.as_bytes().to_vec(),
+        kept: KeptFile::File {
+            bytes: 10,
+            pieces: vec![piece],
+        },
+        mode: 0o644,
+        changed: 0,
+        stamp: 0,
+    }
+}
+
+async fn offer(place: &Place, session: SessionId, content: u8) -> ContentState {
+    let offered = place
+        .store
+        .offer_contents(SYSTEM, session, vec![(hash(content), 10)], ROOM);
+    offered.await.unwrap().0[0]
+}
+
+async fn record(place: &Place, session: SessionId, gone: &[&str], files: Vec<WorkspaceFile>) -> RecordedFiles {
+    let gone = gone.iter().map(|path| path.as_bytes().to_vec()).collect();
+    place
+        .store
+        .record_files(SYSTEM, session, DISK, gone, files)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_file_is_recorded_when_all_of_it_is_there_and_its_content_goes_when_no_file_has_it() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let store = &place.store;
+    assert_eq!(offer(&place, session, 1).await, ContentState::Wanted);
+    assert_eq!(record(&place, session, &[], vec![file("a/b", 1)]).await.refused, [0]);
+    assert!(store.content_stored(SYSTEM, session, hash(1)).await.unwrap());
+    assert_eq!(offer(&place, session, 1).await, ContentState::Stored);
+    let recorded = record(&place, session, &[], vec![file("a/b", 1), file("a-b", 1)]).await;
+    assert_eq!(recorded, RecordedFiles::default());
+
+    // Of two that have it one goes, then its folder.
+    record(&place, session, &["a"], Vec::new()).await;
+    place.pass(Duration::from_secs(100));
+    assert_eq!(store.take_unused_contents(SYSTEM, place.now(), 10).await.unwrap(), []);
+    record(&place, session, &["a-b"], Vec::new()).await;
+    place.pass(Duration::from_secs(100));
+    let taken = store.take_unused_contents(SYSTEM, place.now(), 10).await.unwrap();
+    assert_eq!(taken, [(session, hash(1))]);
+    // Nobody is told that it is there while it goes, and nobody can use it.
+    assert_eq!(offer(&place, session, 1).await, ContentState::Going);
+    assert!(!store.content_stored(SYSTEM, session, hash(1)).await.unwrap());
+    assert_eq!(record(&place, session, &[], vec![file("c", 1)]).await.refused, [0]);
+    store.forget_content(SYSTEM, session, hash(1)).await.unwrap();
+    assert_eq!(store.workspace(SYSTEM, session).await.unwrap().unwrap().bytes, 0);
+    assert_eq!(offer(&place, session, 1).await, ContentState::Wanted);
+    // It never came: it is collected all the same.
+    place.pass(Duration::from_secs(100));
+    assert_eq!(
+        store.take_unused_contents(SYSTEM, place.now(), 10).await.unwrap().len(),
+        1
+    );
+}
+
+#[tokio::test]
+async fn files_without_content_cannot_fill_the_store() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let link = |number: usize| WorkspaceFile {
+        path: format!("{}{number}", "p/".repeat(1_900)).into_bytes(),
+        kept: KeptFile::Link {
+            target: vec![b't'; 4_000],
+        },
+        ..file("", 0)
+    };
+    let mut number = 0;
+    let full = loop {
+        let files = (number..number + 1_000).map(link).collect();
+        let recorded = record(&place, session, &[], files).await;
+        if !recorded.full.is_empty() {
+            break recorded.full[0];
+        }
+        number += 1_000;
+        assert!(number < 100_000, "there is no end");
+    };
+    // What is there already may change, and what goes makes room.
+    let last = format!("{}{}", "p/".repeat(1_900), number + full);
+    record(&place, session, &["p"], Vec::new()).await;
+    let again = WorkspaceFile {
+        path: last.into_bytes(),
+        ..link(0)
+    };
+    assert_eq!(
+        record(&place, session, &[], vec![again]).await,
+        RecordedFiles::default()
+    );
+}
+
+#[tokio::test]
+async fn what_another_disk_recorded_is_missing_until_it_is_placed() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let store = &place.store;
+    offer(&place, session, 1).await;
+    store.content_stored(SYSTEM, session, hash(1)).await.unwrap();
+    record(&place, session, &[], vec![file("old", 1)]).await;
+    record(&place, session, &[], vec![file("new", 1)]).await;
+    let other = "cd".repeat(16);
+    assert_eq!(store.begin_files(SYSTEM, session, &other).await.unwrap(), 2);
+    let missing = store
+        .missing_files(SYSTEM, session, &other, None, 10, 10)
+        .await
+        .unwrap();
+    let paths: Vec<_> = missing.iter().map(|(_, file)| file.path.as_slice()).collect();
+    assert_eq!(paths, [&b"new"[..], b"old"]);
+    assert_eq!(missing[1].1, file("old", 1));
+    let placed = store::FileStamp {
+        path: b"new".to_vec(),
+        stamp: 7,
+        folder: false,
+    };
+    store
+        .place_files(SYSTEM, session, &other, vec![placed.clone()])
+        .await
+        .unwrap();
+    let known = store
+        .recorded_files(SYSTEM, session, &other, Vec::new(), 10)
+        .await
+        .unwrap();
+    assert_eq!(known, [placed]);
+    assert_eq!(store.begin_files(SYSTEM, session, &other).await.unwrap(), 1);
+    assert_eq!(store.begin_files(SYSTEM, session, DISK).await.unwrap(), 1);
+}

@@ -1,0 +1,110 @@
+//! Docker's engine with folders and a socket of its own, as long as this process lives.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use crate::eventually;
+
+const PREFIX: &str = "belljar-engine-";
+
+/// The engine of this process.
+pub struct DockerEngine {
+    folder: PathBuf,
+}
+
+static ENGINE: OnceLock<Option<DockerEngine>> = OnceLock::new();
+
+impl DockerEngine {
+    /// The engine, if one was started.
+    pub fn that_runs() -> Option<&'static Self> {
+        ENGINE.get().and_then(Option::as_ref)
+    }
+
+    /// None where the machine has no `dockerd`; who asks says so and passes.
+    pub fn of_this_process() -> Option<&'static Self> {
+        ENGINE.get_or_init(Self::start).as_ref()
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("docker.sock")
+    }
+
+    /// What the engine keeps of containers that are there.
+    pub fn containers(&self) -> Vec<PathBuf> {
+        let all = fs::read_dir(self.folder.join("data/containers")).expect("start Docker's engine");
+        all.map(|entry| entry.expect("start Docker's engine").path()).collect()
+    }
+
+    fn start() -> Option<Self> {
+        if Command::new("dockerd").arg("--version").output().is_err() {
+            println!("dockerd is not installed here, so Docker is not tried");
+            return None;
+        }
+        clear();
+        let folder = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("start Docker's engine");
+        let log = fs::File::create(folder.join("log")).expect("start Docker's engine");
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM", "dockerd", "--data-root"]);
+        command
+            .arg(folder.join("data"))
+            .arg("--exec-root")
+            .arg(folder.join("exec"));
+        command.arg("--pidfile").arg(folder.join("pid"));
+        command
+            .arg("--host")
+            .arg(format!("unix://{}", folder.join("docker.sock").display()));
+        command.args(["--iptables=false", "--ip6tables=false", "--bridge=none"]);
+        command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("start Docker's engine"))
+            .stderr(log);
+        // The engine ends with the thread that started it, which is this process's as long as it lives.
+        thread::spawn(move || {
+            let mut engine = command.spawn().expect("start Docker's engine");
+            let ended = engine.wait();
+            eprintln!("dockerd has ended: {ended:?}");
+            thread::sleep(Duration::from_secs(u64::from(u32::MAX)));
+        });
+        let engine = Self { folder };
+        eventually("Docker's engine answers", || answers(&engine.socket()).then_some(()));
+        Some(engine)
+    }
+}
+
+/// Whether an engine answers behind this socket.
+fn answers(socket: &Path) -> bool {
+    let asked = UnixStream::connect(socket).and_then(|mut engine| {
+        engine.write_all(b"GET /_ping HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        engine.read_to_string(&mut answer)?;
+        Ok(answer)
+    });
+    asked.is_ok_and(|answer| answer.contains(" 200 "))
+}
+
+/// Removes the folders of engines whose test is gone.
+fn clear() {
+    for entry in fs::read_dir(std::env::temp_dir())
+        .expect("start Docker's engine")
+        .flatten()
+    {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(process) = name.strip_prefix(PREFIX) else {
+            continue;
+        };
+        let engine = fs::read_to_string(entry.path().join("pid")).unwrap_or_default();
+        let lives = |process: &str| !process.is_empty() && Path::new("/proc").join(process.trim()).exists();
+        if !lives(process) && !lives(&engine) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

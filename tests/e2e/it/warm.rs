@@ -1,0 +1,85 @@
+//! Sandboxes that are made ahead, in real processes that are killed.
+
+use serde_json::Value;
+use testkit::eventually;
+
+use crate::installation::Installation;
+
+const JOB: &str = r#"
+steps:
+  - when: { turn: 1 }
+    text: "I write."
+    tools:
+      - name: write
+        input: { path: "mark.txt", content: "x" }
+  - when: { turn: 2 }
+    text: "Written."
+"#;
+
+const WARM: &str = "warm.least = 1\nwarm.most = 2";
+
+fn listed(belljar: &Installation) -> Vec<Value> {
+    let lines = belljar.done(&["sandbox", "list", "--json"]);
+    lines
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect()
+}
+
+/// Waits until there is one that waits to be claimed, and gives its id.
+fn warm(belljar: &Installation, but: &[String]) -> String {
+    eventually("a sandbox to be made ahead", || {
+        let ids = listed(belljar).into_iter().filter(|sandbox| sandbox["warm"] == true);
+        let mut ids = ids.filter_map(|sandbox| sandbox["id"].as_str().map(str::to_owned));
+        ids.find(|id| !but.contains(id))
+    })
+}
+
+#[test]
+fn a_session_gets_what_was_made_ahead_whoever_is_killed() {
+    let belljar = Installation::start_with(JOB, &format!("---\n{WARM}\n"));
+    let first = warm(&belljar, &[]);
+    belljar.done(&["run", "--session", "one", "do it"]);
+    assert!(
+        listed(&belljar)
+            .iter()
+            .any(|sandbox| sandbox["id"] == first.as_str() && sandbox["warm"] == false)
+    );
+    assert_eq!(
+        belljar
+            .done(&["sandbox", "exec", "one", "cat", "/workspace/mark.txt"])
+            .trim(),
+        "x"
+    );
+    assert!(belljar.done(&["sandbox", "stats"]).contains(&first));
+    belljar.done(&["sandbox", "logs", &first]);
+
+    // What a killed control plane made ahead is gone, what was a session's is not.
+    let second = warm(&belljar, &[]);
+    belljar.replace_serve();
+    let third = warm(&belljar, std::slice::from_ref(&second));
+    let ids = |belljar: &Installation| -> Vec<String> {
+        let all = listed(belljar).into_iter();
+        all.map(|sandbox| sandbox["id"].as_str().expect("an id").to_owned())
+            .collect()
+    };
+    assert!(ids(&belljar).contains(&first) && !ids(&belljar).contains(&second));
+    // A killed host agent finds them all, and they can still be given away.
+    belljar.replace_host();
+    belljar.done(&["run", "--session", "two", "do it"]);
+    let taken = listed(&belljar);
+    let taken = taken.iter().find(|sandbox| sandbox["id"] == third.as_str());
+    assert!(taken.is_some_and(|sandbox| sandbox["warm"] == false), "{taken:?}");
+    assert_eq!(belljar.file("two", "mark.txt"), "x");
+
+    belljar.cool_down(WARM);
+    eventually("those that nobody claimed to be gone", || {
+        (ids(&belljar).len() == 2).then_some(())
+    });
+    assert_eq!(
+        belljar
+            .done(&["sandbox", "exec", "one", "cat", "/workspace/mark.txt"])
+            .trim(),
+        "x"
+    );
+}

@@ -1,0 +1,206 @@
+//! The conformance suite, on each OCI runtime and each kind of disk.
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use containers::{DiskChoice, DiskKind};
+use sandbox::SandboxProvider;
+use sandbox::conformance::{self, Subject};
+use tokio::net::UnixListener;
+
+use crate::killed;
+use crate::world::{By, LIMITS, Living, USER, World, full, words};
+
+async fn conforms(by: By, disk: DiskChoice) -> DiskKind {
+    let world = World::by(by, disk);
+    let kind = world.provider.disk_kind();
+    let (config, image) = (world.config.clone(), world.image.clone());
+    let kill = killed::by(by, &config);
+    let (run, data) = (config.run.clone(), config.data.clone());
+    // From here on the suite alone holds the provider, so that a restart really ends it.
+    let provider = Arc::clone(&world.provider);
+    let remains = world.give_up();
+    conformance::run(Subject {
+        provider,
+        image,
+        limits: LIMITS,
+        shell: Box::new(|provider, status, command| {
+            Box::pin(async move {
+                let living = Living::of(provider, status);
+                let command = format!("cd /workspace\nexport KNOWLEDGE=/knowledge\n{command}");
+                living.attempt_as_written(USER, &command).await
+            })
+        }),
+        kill: Ok(kill),
+        confined: Ok(()),
+        own_uids: match by {
+            By::Oci(_) => Ok(()),
+            By::Docker => Err("this engine maps no users; what is shown to each is its own socket"),
+        },
+        at_once: if full() { 100 } else { 16 },
+        restart: Box::new(move |old| {
+            let config = config.clone();
+            Box::pin(async move {
+                drop(old);
+                let opened = tokio::task::spawn_blocking(move || by.open(config)).await.unwrap();
+                Arc::new(opened.unwrap()) as Arc<dyn SandboxProvider>
+            })
+        }),
+    })
+    .await;
+    for folder in ["sandboxes", "oci"] {
+        let left: Vec<_> = fs::read_dir(run.join(folder)).into_iter().flatten().collect();
+        assert!(left.is_empty(), "{folder}: {left:?}");
+    }
+    let images: Vec<_> = fs::read_dir(data.join("images"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    assert!(
+        images.iter().all(|path| !path.to_string_lossy().contains("half-")),
+        "{images:?}"
+    );
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(&*run.join("sandboxes").to_string_lossy()), "{mounts}");
+    drop(remains);
+    kind
+}
+
+#[tokio::test]
+async fn runc_on_btrfs_conforms() {
+    let kind = conforms(By::RUNC, DiskChoice::Btrfs).await;
+    assert!(matches!(kind, DiskKind::Btrfs | DiskKind::BtrfsFile), "{kind:?}");
+}
+
+#[tokio::test]
+async fn runc_on_ext4_conforms() {
+    assert_eq!(conforms(By::RUNC, DiskChoice::Ext4).await, DiskKind::Ext4Files);
+}
+
+#[tokio::test]
+async fn docker_conforms() {
+    if By::Docker.is_here() {
+        conforms(By::Docker, DiskChoice::Auto).await;
+    }
+}
+
+#[tokio::test]
+async fn docker_on_ext4_conforms() {
+    if By::Docker.is_here() {
+        assert_eq!(conforms(By::Docker, DiskChoice::Ext4).await, DiskKind::Ext4Files);
+    }
+}
+
+#[tokio::test]
+async fn youki_conforms() {
+    // It is built from its sources, for the big tests alone.
+    if full() && By::Oci("youki").is_here() {
+        conforms(By::Oci("youki"), DiskChoice::Auto).await;
+    }
+}
+
+#[tokio::test]
+async fn runsc_conforms_where_it_makes_sandboxes() {
+    conforms_where_it_makes_sandboxes("runsc").await;
+}
+
+/// How long to wait for one sandbox of an OCI runtime that may not be able to make any.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// Tries one sandbox first. Where it fails, that is said and leaves nothing.
+async fn conforms_where_it_makes_sandboxes(command: &'static str) {
+    let by = By::Oci(command);
+    if !full() {
+        println!("{command} is tried with the big numbers only");
+        return;
+    }
+    if !by.is_here() {
+        return;
+    }
+    let world = World::by(by, DiskChoice::Ext4);
+    let spec = world.spec();
+    let why = match world.provider.create(&spec).await {
+        Err(refused) => Some(words(&refused)),
+        Ok(_) => {
+            let link = UnixListener::from_std(world.provider.link(spec.id).await.unwrap()).unwrap();
+            let dials = tokio::time::timeout(FIRST, link.accept()).await;
+            world.provider.destroy(spec.id).await.unwrap();
+            dials
+                .err()
+                .map(|_| "what is started in its sandboxes does not reach the link".to_owned())
+        }
+    };
+    if let Some(why) = why {
+        // What it keeps for all sandboxes together may stay.
+        let name = spec.id.to_string();
+        let left = world.files();
+        assert!(left.iter().all(|path| !path.ends_with(&name)), "{left:?}");
+        let last = why.char_indices().rev().nth(300).map_or(0, |(at, _)| at);
+        println!(
+            "{command} makes no sandbox on this machine, so it is not tried: …{}",
+            &why[last..]
+        );
+        return;
+    }
+    drop(world);
+    conforms(by, DiskChoice::Auto).await;
+}
+
+/// Gives version 1 the one controller that version 2 has beside it, for as long as a program runs that sees the mount.
+const WITHOUT_CONTROLLERS_BESIDE: &str = r#"
+place=/sys/fs/cgroup/hugetlb
+mkdir -p $place && mount -t cgroup -o hugetlb none $place || exit 99
+"$@"
+ended=$?
+find $place -mindepth 1 -depth -type d -exec rmdir {} +
+# What was removed is gone only a moment later, and until then unmounting gives nothing back.
+for try in $(seq 100); do
+    umount $place
+    grep -q hugetlb /sys/fs/cgroup/unified/cgroup.controllers && break
+    sleep 0.1
+    mount -t cgroup -o hugetlb none $place
+done
+rmdir $place
+exit $ended
+"#;
+
+#[tokio::test]
+async fn crun_conforms_where_it_runs() {
+    if !By::Oci("crun").is_here() {
+        return;
+    }
+    // crun before 1.9 refuses cgroups of both versions side by side if version 2 has controllers of its own there.
+    let beside = fs::read_to_string("/sys/fs/cgroup/unified/cgroup.controllers").unwrap_or_default();
+    if beside.trim().is_empty() {
+        conforms(By::Oci("crun"), DiskChoice::Auto).await;
+        return;
+    }
+    let world = World::by(By::Oci("crun"), DiskChoice::Ext4);
+    match world.provider.create(&world.spec()).await {
+        Ok(made) => world.provider.destroy(made.id).await.unwrap(),
+        Err(refused) => assert!(words(&refused).contains("hybrid"), "{}", words(&refused)),
+    }
+    assert_eq!(world.files(), [] as [&std::path::Path; 0]);
+    drop(world);
+    if beside.trim() != "hugetlb" {
+        println!(
+            "crun refuses this machine, and {beside:?} cannot be given to version 1 for a while: so it is not tried"
+        );
+        return;
+    }
+    let mut again = Command::new("unshare");
+    again.args(["--mount", "sh", "-c", WITHOUT_CONTROLLERS_BESIDE, "sh"]);
+    again.arg(std::env::current_exe().unwrap());
+    again.args(["--exact", "--nocapture", "conforms::crun_conforms_where_it_runs"]);
+    let output = tokio::task::spawn_blocking(move || again.output().unwrap())
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(99) {
+        println!("crun refuses this machine, and hugetlb cannot be mounted as version 1: so it is not tried");
+        return;
+    }
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}

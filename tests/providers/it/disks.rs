@@ -1,0 +1,313 @@
+//! Disks have limits, outlive sandboxes, and cost no neighbour anything.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use containers::DiskChoice;
+use domain::{SandboxId, SessionId, SnapshotId};
+use sandbox::{ProviderError, SandboxProvider};
+
+use crate::world::{By, ROOT, USER, World, words};
+
+on_each!(nobody_inside_makes_a_disk_without_a_limit,);
+
+/// More than the limit of a test's disk.
+const TOO_MUCH: &str = "dd if=/dev/zero bs=1M count=100";
+
+async fn a_full_disk_fails_in_words_and_alone(disk: DiskChoice) {
+    let world = World::new(disk);
+    let (full, neighbour) = (world.create().await, world.create().await);
+    // Through the overlay as through the workspace: it is one limit.
+    for (uid, path) in [(USER, "/workspace/big"), (ROOT, "/var/big")] {
+        let (said, code) = full
+            .attempt(uid, &format!("{TOO_MUCH} of={path} conv=fsync 2>&1"))
+            .await;
+        assert_ne!(code, 0, "{said}");
+        assert!(
+            said.contains("No space left on device") || said.contains("Disk quota exceeded"),
+            "{said}"
+        );
+        neighbour
+            .run(
+                uid,
+                &format!("dd if=/dev/zero bs=1M count=20 of={path} conv=fsync 2>&1"),
+            )
+            .await;
+        full.run(uid, &format!("rm -f {path}; sync")).await;
+        neighbour.run(uid, &format!("rm -f {path}; sync")).await;
+    }
+    full.run(USER, "echo there is room again > /workspace/small && sync")
+        .await;
+    full.destroy().await;
+    neighbour.destroy().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_on_btrfs_fails_in_words_and_alone() {
+    a_full_disk_fails_in_words_and_alone(DiskChoice::Btrfs).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_on_ext4_fails_in_words_and_alone() {
+    a_full_disk_fails_in_words_and_alone(DiskChoice::Ext4).await;
+}
+
+/// What an engine's container can write at all is on the session's disk, in its limit, and stays.
+#[tokio::test]
+async fn all_that_can_be_written_by_docker_is_the_session_s_disk() {
+    if !By::Docker.is_here() {
+        return;
+    }
+    let world = World::by(By::Docker, DiskChoice::Btrfs);
+    let (full, neighbour) = (world.create().await, world.create().await);
+    for place in ["/workspace", "/tmp", "/var/tmp", "/home/agent"] {
+        full.run(USER, &format!("echo kept > {place}/small && sync")).await;
+        let (said, code) = full
+            .attempt(USER, &format!("{TOO_MUCH} of={place}/big conv=fsync 2>&1"))
+            .await;
+        assert_ne!(code, 0, "{place}: {said}");
+        assert!(
+            said.contains("No space left on device") || said.contains("Disk quota exceeded"),
+            "{place}: {said}"
+        );
+        neighbour.run(USER, &format!("echo x > {place}/y")).await;
+        full.run(USER, &format!("rm -f {place}/big; sync")).await;
+    }
+    for place in ["/etc", "/usr/bin", "/var/lib", "/", "/root", "/sys", "/dev/pts"] {
+        let (said, code) = full.attempt(ROOT, &format!("(echo x > {place}/x) 2>&1")).await;
+        assert_ne!(code, 0, "{place}: {said}");
+    }
+    let mut spec = world.spec();
+    spec.session = full.spec.session;
+    full.destroy().await;
+    let again = world.create_as(&spec).await;
+    let kept = again
+        .run(USER, "cat /workspace/small /tmp/small /var/tmp/small /home/agent/small")
+        .await;
+    assert_eq!(kept, "kept\nkept\nkept\nkept");
+    again.destroy().await;
+    neighbour.destroy().await;
+}
+
+async fn files_outlive_their_sandbox(disk: DiskChoice) {
+    let world = World::new(disk);
+    let first = world.create().await;
+    first
+        .run(USER, "head -c 5000000 /dev/urandom > /workspace/notes && sync")
+        .await;
+    first.run(ROOT, "echo changed > /etc/issue").await;
+    let used = world.provider.usage(first.spec.id).await.unwrap().disk_bytes;
+    assert!(used >= 5_000_000, "{used}");
+    let mut spec = world.spec();
+    spec.session = first.spec.session;
+    let sum = first.run(USER, "sha256sum /workspace/notes").await;
+    first.destroy().await;
+
+    let second = world.create_as(&spec).await;
+    assert_eq!(second.run(USER, "sha256sum /workspace/notes").await, sum);
+    assert_eq!(
+        second.run(USER, "stat -c '%u %g' /workspace/notes /etc/issue").await,
+        "1000 1000\n0 0"
+    );
+    assert_eq!(second.run(USER, "cat /etc/issue").await, "changed");
+    second.destroy().await;
+
+    world.provider.remove_disk(spec.session).await.unwrap();
+    let third = world.create_as(&spec).await;
+    assert_eq!(third.run(USER, "ls /workspace").await, "");
+    third.destroy().await;
+}
+
+#[tokio::test]
+async fn files_on_btrfs_outlive_their_sandbox() {
+    files_outlive_their_sandbox(DiskChoice::Btrfs).await;
+}
+
+#[tokio::test]
+async fn files_on_ext4_outlive_their_sandbox() {
+    files_outlive_their_sandbox(DiskChoice::Ext4).await;
+}
+
+#[tokio::test]
+async fn files_carry_the_ids_of_inside_and_the_image_stays_as_it_is() {
+    let world = World::new(DiskChoice::Btrfs);
+    let living = world.create().await;
+    living.run(USER, "echo mine > /workspace/file && sync").await;
+    living
+        .run(ROOT, "echo root > /usr/bin/new && rm /usr/bin/seq && sync")
+        .await;
+    let disk = world.config.data.join("pool").join(living.spec.session.to_string());
+    let owner = |path: &str| fs::symlink_metadata(disk.join(path)).unwrap().uid();
+    assert_eq!(owner("workspace/file"), 1000);
+    assert_eq!(owner("upper/usr/bin/new"), 0);
+    let image = testkit::miniature().rootfs();
+    assert!(image.join("usr/bin/seq").exists() && !image.join("usr/bin/new").exists());
+    living.destroy().await;
+}
+
+/// Tries to make a subvolume of its own, to fill it beyond the limit, and to use every other order of btrfs.
+const SUBVOLUME: &str = r#"
+import ctypes, errno, fcntl, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+folder = os.open("/workspace", os.O_RDONLY)
+name = ctypes.create_string_buffer(struct.pack("q4088s", 0, b"mine"), 4096)
+for order in (0x5000940e, 0x50009418, 0x50009401, 0x50009417, 0x1_5000940e):
+    ctypes.set_errno(0)
+    made = libc.ioctl(ctypes.c_int(folder), ctypes.c_ulong(order), name)
+    print(hex(order), "made" if made >= 0 else errno.errorcode[ctypes.get_errno()])
+for number in range(256):
+    ctypes.set_errno(0)
+    if libc.ioctl(ctypes.c_int(folder), ctypes.c_ulong(0x9400 | number), None) >= 0 or ctypes.get_errno() != errno.EPERM:
+        print("order", number, "is let through")
+with open("/workspace/one", "w+") as one, open("/workspace/two", "w") as two:
+    one.write("words" * 4000); one.flush()
+    fcntl.ioctl(two.fileno(), 0x40049409, one.fileno())
+print("cloned", os.path.getsize("/workspace/two"))
+print("asked", len(fcntl.ioctl(folder, 0x80086601, b"\0" * 8)))
+"#;
+
+async fn nobody_inside_makes_a_disk_without_a_limit(by: By) {
+    let world = World::by(by, DiskChoice::Btrfs);
+    let living = world.create().await;
+    let said = living.python(USER, SUBVOLUME).await;
+    let refused = ["0x5000940e", "0x50009418", "0x50009401", "0x50009417", "0x15000940e"];
+    let refused = refused.map(|order| format!("{order} EPERM")).join("\n");
+    assert_eq!(said, format!("{refused}\ncloned 20000\nasked 8"));
+    let session = living.spec.session;
+    living.destroy().await;
+    world.provider.remove_disk(session).await.unwrap();
+}
+
+async fn files_go_with_a_sandbox_that_was_made_ahead(disk: DiskChoice) {
+    let mut world = World::new(disk);
+    let ahead = world.create().await;
+    ahead
+        .run(USER, "head -c 3000000 /dev/urandom > /workspace/notes && sync")
+        .await;
+    let sum = ahead.run(USER, "sha256sum /workspace/notes").await;
+    let mut spec = world.spec();
+    world.provider.assign(ahead.spec.id, spec.session).await.unwrap();
+    // What runs inside does not notice, and is counted under the new name.
+    ahead.run(USER, "echo more > /workspace/more && sync").await;
+    let used = world.provider.usage(ahead.spec.id).await.unwrap().disk_bytes;
+    assert!(used >= 3_000_000, "{used}");
+
+    // A provider that was killed after it wrote down whose it is and before it gave the disk away.
+    let (folder, ending) = match disk {
+        DiskChoice::Ext4 => ("disks", ".ext4"),
+        _ => ("pool", ""),
+    };
+    let disk_of = |session: SessionId| world.config.data.join(folder).join(format!("{session}{ending}"));
+    fs::rename(disk_of(spec.session), disk_of(ahead.spec.session)).unwrap();
+    let config = world.config.clone();
+    let id = ahead.spec.id;
+    drop(ahead);
+    drop(world.provider);
+    world.provider = Arc::new(world.by.open(config).unwrap());
+    assert_eq!(world.provider.disks().await.unwrap(), [spec.session]);
+    assert_eq!(world.provider.status(id).await.unwrap().session, spec.session);
+    world.provider.destroy(id).await.unwrap();
+
+    spec.id = SandboxId::new();
+    let next = world.create_as(&spec).await;
+    assert_eq!(next.run(USER, "sha256sum /workspace/notes").await, sum);
+    assert_eq!(next.run(USER, "cat /workspace/more").await, "more");
+    next.destroy().await;
+}
+
+#[tokio::test]
+async fn giving_a_sandbox_away_that_failed_half_way_is_finished_by_the_next_try() {
+    let world = World::new(DiskChoice::Btrfs);
+    let ahead = world.create().await;
+    let (id, session) = (ahead.spec.id, SessionId::new());
+    let obstacle = world.config.run.join(format!("sandboxes/{id}/record.json.new"));
+    fs::create_dir(&obstacle).unwrap();
+    world.provider.assign(id, session).await.unwrap_err();
+    fs::remove_dir(&obstacle).unwrap();
+    let other = world.provider.assign(id, SessionId::new()).await;
+    assert!(matches!(other, Err(ProviderError::Assigned(_))), "{other:?}");
+    world.provider.assign(id, session).await.unwrap();
+    assert_eq!(world.provider.disks().await.unwrap(), [session]);
+    ahead.destroy().await;
+}
+
+#[tokio::test]
+async fn files_on_btrfs_go_with_a_sandbox_that_was_made_ahead() {
+    files_go_with_a_sandbox_that_was_made_ahead(DiskChoice::Btrfs).await;
+}
+
+#[tokio::test]
+async fn files_on_ext4_go_with_a_sandbox_that_was_made_ahead() {
+    files_go_with_a_sandbox_that_was_made_ahead(DiskChoice::Ext4).await;
+}
+
+/// A small file system, as long as it is held.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(place: &Path, mebibytes: u32) -> Self {
+        fs::create_dir_all(place).unwrap();
+        let size = format!("size={mebibytes}m");
+        testkit::run(
+            Command::new("mount")
+                .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+                .arg(place),
+        );
+        Self(place.to_owned())
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_finds_no_room_leaves_nothing_and_harms_nothing() {
+    let mut small = None;
+    // For a disk and one copy of it.
+    let world = World::prepared(By::RUNC, DiskChoice::Ext4, |config| {
+        small = Some(Small::mount(&config.data, 110));
+    });
+    let living = world.create().await;
+    let session = living.spec.session;
+    living
+        .run(USER, "head -c 40000000 /dev/urandom > /workspace/kept && sync")
+        .await;
+    let sum = living.run(USER, "sha256sum /workspace/kept").await;
+    let (first, second) = (SnapshotId::new(), SnapshotId::new());
+    let provider = &world.provider;
+    provider.snapshot(session, first).await.unwrap();
+    let full = |answer: Result<(), ProviderError>| {
+        let words = answer.as_ref().map_err(|error| words(error));
+        assert!(matches!(answer, Err(ProviderError::Full(_))), "{words:?}");
+    };
+    let kept = async || -> Vec<_> {
+        let kept = world.provider.snapshots().await.unwrap().kept;
+        kept.into_iter().map(|status| status.id).collect()
+    };
+    full(provider.snapshot(session, second).await.map(drop));
+    assert_eq!(kept().await, [first]);
+    // What runs goes on as if nothing had been asked.
+    let again = living.run(USER, "echo more > /workspace/more && sync && sha256sum /workspace/kept");
+    assert_eq!(again.await, sum);
+    let mut spec = world.spec();
+    spec.session = session;
+    living.destroy().await;
+    full(provider.restore(first, session).await);
+    assert_eq!(provider.disks().await.unwrap(), [session]);
+    let living = world.create_as(&spec).await;
+    let both = living.run(USER, "cat /workspace/more; sha256sum /workspace/kept").await;
+    assert_eq!(both, format!("more\n{sum}"));
+    // As soon as there is room it is done.
+    provider.remove_snapshot(first).await.unwrap();
+    provider.snapshot(session, second).await.unwrap();
+    assert_eq!(kept().await, [second]);
+    living.destroy().await;
+    drop(world);
+    drop(small);
+}

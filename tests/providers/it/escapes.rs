@@ -1,0 +1,263 @@
+//! Attempts to get out, by whoever is inside.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use containers::DiskChoice;
+use sandbox::SandboxProvider;
+
+use crate::world::{By, LIMITS, ROOT, USER, World};
+
+on_each!(
+    the_machine_is_out_of_reach,
+    threat_013_neighbours_and_the_machine_do_not_show,
+    links_that_point_outside_lead_nowhere,
+    threat_017_bombs_harm_their_sandbox_alone,
+    threat_018_when_the_runtime_dies_nothing_goes_out,
+);
+
+/// What would change the machine, read it, or widen what a sandbox may.
+const ATTEMPTS: [&str; 27] = [
+    "echo 1 > /proc/sys/kernel/panic",
+    "echo x > /proc/sys/kernel/core_pattern",
+    "echo 1 > /proc/sys/net/ipv4/ip_forward",
+    "echo x > /proc/sysrq-trigger",
+    "head -c 1 /proc/kcore | grep -q .",
+    "grep -q . /proc/keys",
+    "grep -q . /proc/timer_list",
+    "head -c 1 /proc/kmsg",
+    "echo $$ > /sys/fs/cgroup/cgroup.procs",
+    "echo 1 > /sys/fs/cgroup/memory/memory.limit_in_bytes",
+    "mount -t tmpfs none /tmp",
+    "mount -t proc none /tmp",
+    "mount -t cgroup none /tmp",
+    "mount -o remount,rw /run/belljar",
+    "mount --bind / /tmp",
+    "umount /run/belljar",
+    "umount -l /proc/sys",
+    "touch /run/belljar/new",
+    "echo x >> /run/belljar-runtime",
+    "echo x >> /etc/resolv.conf",
+    "mknod /workspace/disk b 254 0",
+    "mknod /workspace/memory c 1 1",
+    "hostname other",
+    "unshare --user true",
+    "unshare --mount --net true",
+    "nsenter -t 1 -n true",
+    "ip link set lo down",
+];
+
+/// Of the machine: what must not be there, or not be opened. Each is tried alone.
+const THINGS: [&str; 17] = [
+    "/dev/mem",
+    "/dev/kmsg",
+    "/dev/port",
+    "/dev/sda",
+    "/dev/vda",
+    "/dev/loop0",
+    "/dev/loop-control",
+    "/dev/fuse",
+    "/dev/kvm",
+    "/dev/net/tun",
+    "/dev/mapper/control",
+    "/sys/kernel",
+    "/sys/fs/cgroup/memory",
+    "/sys/fs/cgroup/cgroup.procs",
+    "/sys/class/net",
+    "/sys/firmware",
+    "/proc/sched_debug",
+];
+
+async fn the_machine_is_out_of_reach(by: By) {
+    let world = World::by(by, DiskChoice::Auto);
+    let living = world.create().await;
+    for uid in [USER, ROOT] {
+        for attempt in ATTEMPTS {
+            let (said, code) = living.attempt(uid, &format!("({attempt}) 2>&1")).await;
+            assert!(
+                code != 0 && code != 127,
+                "{attempt} worked, or is not there, as {uid}: {said}"
+            );
+        }
+        let all = THINGS.join(" ");
+        let there = living
+            .run(uid, &format!("for thing in {all}; do (ls -d $thing && (ls -A $thing | grep . || head -c 1 $thing)) 2>/dev/null; done; true"))
+            .await;
+        assert_eq!(there, "", "as {uid}");
+    }
+    // What belongs to PID 1, who runs as root inside, is not the user's.
+    for file in ["environ", "mem", "maps", "stack", "syscall", "auxv"] {
+        let (said, code) = living.attempt(USER, &format!("head -c 1 /proc/1/{file} 2>&1")).await;
+        assert_ne!(code, 0, "{file}: {said}");
+    }
+    for attempt in [
+        "ls /proc/1/fd",
+        "ls /proc/1/root/",
+        "kill -9 1",
+        "ls /run/belljar",
+        "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"/run/belljar/link.sock\")'",
+    ] {
+        let (said, code) = living.attempt(USER, &format!("({attempt}) 2>&1")).await;
+        assert_ne!(code, 0, "{attempt} worked: {said}");
+    }
+    living.destroy().await;
+}
+
+async fn threat_013_neighbours_and_the_machine_do_not_show(by: By) {
+    let world = World::by(by, DiskChoice::Auto);
+    let (one, two) = (world.create().await, world.create().await);
+    let marker = "a-word-of-the-machine-that-nobody-inside-may-read";
+    fs::write(world.folder().join("secret"), marker).unwrap();
+    let mut outside = Command::new("sleep")
+        .arg("86399.25")
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    two.run(
+        USER,
+        &format!("echo {marker} > /workspace/secret && (sleep 86399.75 > /dev/null 2>&1 &)"),
+    )
+    .await;
+    for uid in [USER, ROOT] {
+        let seen = one.run(uid, "cat /proc/[0-9]*/cmdline | tr '\\0' ' '").await;
+        assert!(!seen.contains("86399"), "{seen}");
+        let (found, _) = one
+            .attempt(
+                uid,
+                &format!(
+                    "ls {} 2>&1; grep -rsl {marker} /workspace /tmp /var /etc /home /run /dev/shm",
+                    world.folder().display()
+                ),
+            )
+            .await;
+        assert!(!found.contains("secret"), "{found}");
+    }
+    // What one leaves in shared memory is not there for the other.
+    one.run(USER, "echo x > /dev/shm/mine").await;
+    assert_eq!(two.run(USER, "ls /dev/shm").await, "");
+    outside.kill().unwrap();
+    outside.wait().unwrap();
+    one.destroy().await;
+    two.destroy().await;
+}
+
+/// Whoever is inside leaves links, pipes and odd names where the machine's side looks.
+const TRAPS: &str = "cd /workspace && for name in upper work workspace tmp home var-tmp disk link rootfs; do ln -sfn /etc $name; done \
+    && ln -s /proc/1/root root && ln -s /dev/sda device && mkfifo pipe && ln -s loop loop && touch \"$(printf 'a\\nb')\"";
+
+async fn links_that_point_outside_lead_nowhere(by: By) {
+    let world = World::by(by, DiskChoice::Auto);
+    let living = world.create().await;
+    let etc = || {
+        let mut names: Vec<_> = fs::read_dir("/etc")
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        names.sort();
+        (names, fs::metadata("/etc").unwrap().modified().unwrap())
+    };
+    let before = etc();
+    living.run(USER, TRAPS).await;
+    // As root inside too, who may change what the user may not.
+    living
+        .attempt(
+            ROOT,
+            "rm -rf /tmp/* ; ln -sfn /etc /var/tmp/x; ln -sfn /etc /tmp/workspace",
+        )
+        .await;
+    let snapshot = domain::SnapshotId::new();
+    world.provider.snapshot(living.spec.session, snapshot).await.unwrap();
+    let mut spec = world.spec();
+    spec.session = living.spec.session;
+    living.destroy().await;
+    let again = world.create_as(&spec).await;
+    assert_eq!(
+        again.run(USER, "readlink /workspace/workspace /workspace/root").await,
+        "/etc\n/proc/1/root"
+    );
+    again.destroy().await;
+    world.provider.remove_disk(spec.session).await.unwrap();
+    world.provider.remove_snapshot(snapshot).await.unwrap();
+    assert_eq!(etc(), before);
+}
+
+/// Each takes as much as it can get, and ends.
+const BOMBS: [(&str, &str); 5] = [
+    (
+        "processes",
+        "for i in $(seq 300); do sleep 5 > /dev/null 2>&1 & done 2>/dev/null; true",
+    ),
+    (
+        "memory",
+        "echo 1000 > /proc/self/oom_score_adj; exec python3 -c 'x = bytearray(600 << 20)'",
+    ),
+    (
+        "disk",
+        "head -c 200000000 /dev/urandom > /workspace/big; sync; rm -f /workspace/big; sync",
+    ),
+    (
+        "files",
+        "mkdir -p /workspace/many && cd /workspace/many && seq 50000 | xargs touch; cd / && rm -rf /workspace/many",
+    ),
+    (
+        "descriptors",
+        "exec python3 -c 'import socket\nheld = []\ntry:\n  while len(held) < 100000: held.extend(socket.socketpair())\nexcept OSError: pass\nprint(len(held))'",
+    ),
+];
+
+async fn threat_017_bombs_harm_their_sandbox_alone(by: By) {
+    let world = World::by(by, DiskChoice::Auto);
+    let (bomb, neighbour) = (world.create().await, world.create().await);
+    for (what, command) in BOMBS {
+        let command = command.replace("\\n", "\n");
+        let lit = async {
+            // One way or the other it ends.
+            bomb.attempt_as_written(USER, &command).await;
+        };
+        let answers = async {
+            for number in 0..10 {
+                let said = neighbour
+                    .run(
+                        USER,
+                        &format!("echo {number} > /workspace/{what} && cat /workspace/{what}"),
+                    )
+                    .await;
+                assert_eq!(said, number.to_string(), "beside a bomb of {what}");
+            }
+        };
+        tokio::join!(lit, answers);
+    }
+    let usage = world.provider.usage(bomb.spec.id).await.unwrap();
+    assert!(
+        usage.pids <= LIMITS.pids && usage.memory_bytes <= LIMITS.memory_bytes,
+        "{usage:?}"
+    );
+    bomb.destroy().await;
+    neighbour.destroy().await;
+}
+
+async fn threat_018_when_the_runtime_dies_nothing_goes_out(by: By) {
+    let world = World::by(by, DiskChoice::Auto);
+    let living = world.create().await;
+    // Nobody serves the runtime's ports, as if it had stopped to: what was captured is refused, and goes no other way.
+    let dial = r#"
+import errno, socket
+for family, address in ((socket.AF_INET, "198.51.100.7"), (socket.AF_INET, "10.0.0.1"), (socket.AF_INET, "169.254.169.254"), (socket.AF_INET6, "2001:db8::7")):
+    for port in (22, 53, 80, 443):
+        with socket.socket(family, socket.SOCK_STREAM) as dialling:
+            dialling.settimeout(20)
+            print(errno.errorcode.get(dialling.connect_ex((address, port)), "went"))
+"#;
+    let said = living.python(USER, dial).await;
+    assert_eq!(said, ["ECONNREFUSED"; 16].join("\n"));
+    // And with PID 1 everything that could try ends.
+    let inside = living.run(USER, "(sleep 86398 > /dev/null 2>&1 &); echo begun").await;
+    assert_eq!(inside, "begun");
+    testkit::run(Command::new("kill").args(["-9", &living.pid(&world).to_string()]));
+    testkit::eventually("every process ends with PID 1", || {
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        let mut lines = all.map(|entry| fs::read(entry.path().join("cmdline")).unwrap_or_default());
+        (!lines.any(|line| line.starts_with(b"sleep\086398"))).then_some(())
+    });
+    living.destroy().await;
+}

@@ -1,0 +1,83 @@
+//! The process that is killed by the conformance suite while it carries out orders.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use containers::{Config, DiskChoice};
+use images::Images;
+use sandbox::SandboxProvider;
+use sandbox::conformance::{Kill, Orders};
+use testkit::DockerEngine;
+
+use crate::world::{By, found};
+
+/// Where the process is told what to do.
+const TOLD: &str = "BELLJAR_TEST_KILLED";
+
+/// What it is at, as a number that only rises.
+const MARK: &str = "mark";
+
+/// Kills a process that has this test's provider.
+pub(crate) fn by(by: By, config: &Config) -> Kill {
+    let config = config.clone();
+    Box::new(move |provider, orders, step| {
+        let config = config.clone();
+        Box::pin(async move {
+            drop(provider);
+            let killed = tokio::task::spawn_blocking(move || {
+                kill(by, &config, &orders, step);
+                by.open(config)
+            });
+            Arc::new(killed.await.unwrap().unwrap()) as Arc<dyn SandboxProvider>
+        })
+    })
+}
+
+fn kill(by: By, config: &Config, orders: &Orders, step: usize) {
+    let mark = config.run.join(MARK);
+    let how = match by {
+        By::Oci(command) => command.to_owned(),
+        By::Docker => format!("docker:{}", DockerEngine::of_this_process().unwrap().socket().display()),
+    };
+    let told = (how, &config.data, &config.run, config.first_uid, config.disk, orders);
+    let mut process = Command::new(std::env::current_exe().unwrap());
+    process.args(["--exact", "--ignored", "killed::give_orders_until_killed"]);
+    process.env(TOLD, serde_json::to_string(&told).unwrap());
+    process.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut process = process.spawn().unwrap();
+    testkit::eventually("the process to begin an order", || {
+        let at: usize = fs::read_to_string(&mark).ok()?.parse().ok()?;
+        (at >= step).then_some(())
+    });
+    process.kill().unwrap();
+    process.wait().unwrap();
+    fs::remove_file(&mark).unwrap();
+}
+
+/// Not a test: the process that is killed.
+#[tokio::test]
+#[ignore = "is run by the conformance suite, in a process of its own"]
+async fn give_orders_until_killed() {
+    let Ok(told) = std::env::var(TOLD) else {
+        return;
+    };
+    let (how, data, run, first_uid, disk, orders): (String, PathBuf, PathBuf, u32, DiskChoice, Orders) =
+        serde_json::from_str(&told).unwrap();
+    let mut config = Config::new(data, env!("CARGO_BIN_EXE_sandbox-standin"));
+    (config.run, config.first_uid, config.disk) = (run, first_uid, disk);
+    config.pool_bytes = 2 << 30;
+    let (mark, beside) = (config.run.join(MARK), config.run.join("mark.new"));
+    let images = Arc::new(Images::open(config.data.join("images")));
+    let provider = match how.strip_prefix("docker:") {
+        Some(socket) => sandbox_docker::open(socket.as_ref(), config, images),
+        None => sandbox_oci::open(found(&how), config, images),
+    };
+    let provider = provider.unwrap();
+    let given = orders.give(&provider, |number| {
+        fs::write(&beside, number.to_string()).unwrap();
+        fs::rename(&beside, &mark).unwrap();
+    });
+    given.await.unwrap();
+}

@@ -1,0 +1,69 @@
+//! A stand-in for `belljar-runtime`: PID 1 of the sandboxes in this crate's tests.
+//!
+//! Where the network is left to it, it leads it as the runtime does.
+//!
+//! It dials the link and waits for an order, one line of `<uid> <command for sh>`; then it dials anew for the next. The
+//! answer is what the command says, and a last line with its exit code. Under the highest uid there is, a command is PID 1's
+//! own: root's, and what it says goes where PID 1's words go.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use redirect::Redirect;
+use rustix::thread::CapabilitySet;
+use sandbox::capture;
+
+const LINK: &str = "/run/belljar/link.sock";
+
+fn main() -> ExitCode {
+    let redirect = Redirect {
+        tcp_port: capture::TCP_PORT,
+        resolver_v4: capture::DNS_ADDRESS,
+        resolver_v6: capture::DNS_ADDRESS_V6,
+        resolver_port: capture::DNS_PORT,
+    };
+    let rights = CapabilitySet::KILL | CapabilitySet::SETGID | CapabilitySet::SETUID;
+    if let Err(error) = redirect::lay_and_give_up(&redirect, rights) {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
+    loop {
+        if let Ok(link) = UnixStream::connect(LINK) {
+            let mut order = String::new();
+            let mut reader = BufReader::new(&link);
+            if matches!(reader.read_line(&mut order), Ok(1..)) {
+                thread::spawn(move || obey(&link, order.trim_end()));
+                continue;
+            }
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn obey(mut link: &UnixStream, order: &str) {
+    let (uid, command) = order.split_once(' ').unwrap_or(("1000", "false"));
+    let uid = uid.parse().unwrap_or(1000);
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]).stdin(Stdio::null());
+    if uid == u32::MAX {
+        shell.stdout(Stdio::inherit()).stderr(Stdio::inherit());
+    } else {
+        shell.uid(uid).gid(uid);
+    }
+    let output = shell.output();
+    let answer = match output {
+        Ok(output) => {
+            let mut said = output.stdout;
+            said.extend(output.stderr);
+            said.extend(format!("\n{}", output.status.code().unwrap_or(-1)).into_bytes());
+            said
+        }
+        Err(error) => format!("{error}\n-1").into_bytes(),
+    };
+    // Whoever asked may have gone.
+    let _gone = link.write_all(&answer);
+}
