@@ -140,13 +140,11 @@ impl Control {
                 "a command has 1 to {LONGEST_COMMAND} bytes: a program and its arguments"
             )));
         }
-        let stay = self.house(&live).await?;
-        let entry = AuditEntry::about(
-            "sandbox.exec",
-            session,
-            json!({ "sandbox": stay.id, "command": command }),
-        );
-        self.0.store.audit(asker, vec![entry]).await?;
+        let entry = AuditEntry::about("sandbox.exec", session, json!({ "command": command }));
+        // Nothing runs before both are done.
+        let (stay, audited) = tokio::join!(self.house(&live), self.0.store.audit(asker, vec![entry]));
+        let stay = stay?;
+        audited?;
         let call = ToolCall {
             id: ToolCallId(format!("operator-{}", SandboxId::new())),
             name: "safebash".to_owned(),
