@@ -140,6 +140,15 @@ impl Control {
         }
     }
 
+    /// Whether no file of a session was ever kept outside, so that its disk, new or old, lacks nothing.
+    pub(crate) async fn never_kept(&self, live: &Live) -> Result<bool, StoreError> {
+        if self.0.files.is_none() || live.is_own() {
+            return Ok(true);
+        }
+        let workspace = self.0.store.workspace(Asker::System, live.session).await?;
+        Ok(workspace.is_none())
+    }
+
     /// What a runtime asks to keep its workspace's files.
     pub(crate) async fn sync_files(
         &self,

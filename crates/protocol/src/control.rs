@@ -29,6 +29,9 @@ pub enum ToRuntime {
         /// claim that is repeated replaces them.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         known_hosts: String,
+        /// No file is to be brought back from outside, so tools can be used at once.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        filled: bool,
     },
     /// A newer token; the one before is good for half a minute more.
     Token {

@@ -123,6 +123,7 @@ impl Orders {
                 environment,
                 authorities,
                 known_hosts,
+                filled,
             } => {
                 if self.session.is_some_and(|mine| mine != session) {
                     let failure = Some("this sandbox belongs to another session".to_owned());
@@ -130,7 +131,7 @@ impl Orders {
                 }
                 self.session = Some(session);
                 self.client.set_token(token);
-                self.sync.begin();
+                self.sync.begin(filled);
                 let mut whole = trusting(authorities, known_hosts).await;
                 whole.extend(environment);
                 self.hands.set_environment(whole).await;

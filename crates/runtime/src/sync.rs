@@ -71,8 +71,9 @@ impl Keeper {
         self.0.filled.subscribe()
     }
 
-    /// Begins to keep files, once. From now on nothing is done with them until all of them are there.
-    pub(crate) fn begin(&self) {
+    /// Begins to keep files, once. Unless the workspace is `filled`, nothing is done with them from now on until all of them
+    /// are there.
+    pub(crate) fn begin(&self, filled: bool) {
         let mut flushes = self.0.flushes.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = Arc::clone(&self.0);
         if flushes.is_some() {
@@ -87,7 +88,7 @@ impl Keeper {
         }
         let (order, ordered) = mpsc::channel(FLUSHES);
         *flushes = Some(order);
-        self.0.filled.send_replace(false);
+        self.0.filled.send_replace(filled);
         self.0
             .tasks
             .spawn_until_stopped(async move { shared.keep(ordered).await });

@@ -107,8 +107,7 @@ impl Jail {
     pub(crate) async fn claim(&self) {
         let outfit = Outfit {
             environment: BTreeMap::from([("API_KEY".to_owned(), PLACEHOLDER.to_owned())]),
-            authorities: String::new(),
-            known_hosts: String::new(),
+            ..Outfit::default()
         };
         let token = Secret::new(TOKEN);
         let claim = self.linked.claim(self.session, &token, outfit);

@@ -27,7 +27,7 @@ fn outfit(authorities: &str) -> Outfit {
     Outfit {
         environment: BTreeMap::from([("PIP_CERT".to_owned(), "/own".to_owned())]),
         authorities: authorities.to_owned(),
-        known_hosts: String::new(),
+        ..Outfit::default()
     }
 }
 

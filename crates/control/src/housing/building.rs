@@ -37,7 +37,7 @@ impl Control {
         // From here on what it shows is known; it is nobody's to be put to sleep.
         *live.seat.housed.lock().await = Some(Arc::clone(&housed));
         self.answers(&housed.linked).await?;
-        let claimed = housed.linked.claim(session, &token.secret, self.outfit()).await;
+        let claimed = housed.linked.claim(session, &token.secret, self.outfit(true)).await;
         claimed.map_err(HousingError::Link)?;
         Ok((live, Stay::new(&housed)))
     }

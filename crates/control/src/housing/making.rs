@@ -24,6 +24,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 pub(super) struct Issued {
     token: SessionToken,
     revocations: u64,
+    /// None of the session's files is to be brought back from outside.
+    filled: bool,
 }
 
 impl Control {
@@ -207,13 +209,14 @@ impl Control {
     /// A new token for a session's sandbox.
     pub(super) async fn issue(&self, live: &Live) -> Result<Issued, HousingError> {
         let revocations = self.0.housing.revocations.load(std::sync::atomic::Ordering::SeqCst);
-        let token = self
-            .0
-            .store
-            .issue_session_token(Asker::System, live.session, self.0.config.token_life)
-            .await
-            .map_err(HousingError::Store)?;
-        Ok(Issued { token, revocations })
+        let life = self.0.config.token_life;
+        let token = self.0.store.issue_session_token(Asker::System, live.session, life);
+        let (token, filled) = tokio::join!(token, self.never_kept(live));
+        Ok(Issued {
+            token: token.map_err(HousingError::Store)?,
+            revocations,
+            filled: filled.map_err(HousingError::Store)?,
+        })
     }
 
     /// Tells a runtime whose it is.
@@ -223,20 +226,25 @@ impl Control {
         linked: &Linked,
         issued: Issued,
     ) -> Result<tokens::Current, HousingError> {
-        let Issued { token, revocations } = issued;
+        let Issued {
+            token,
+            revocations,
+            filled,
+        } = issued;
         linked
-            .claim(live.session, &token.secret, self.outfit())
+            .claim(live.session, &token.secret, self.outfit(filled))
             .await
             .map_err(HousingError::Link)?;
         Ok(tokens::Current::new(&token, self.0.config.token_life, revocations))
     }
 
-    /// What the user's processes of every sandbox are given.
-    pub(super) fn outfit(&self) -> Outfit {
+    /// What every sandbox is given.
+    pub(super) fn outfit(&self, filled: bool) -> Outfit {
         Outfit {
             environment: self.0.config.environment.clone(),
             authorities: self.authorities(),
             known_hosts: self.known_hosts(),
+            filled,
         }
     }
 }

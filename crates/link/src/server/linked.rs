@@ -71,15 +71,17 @@ pub enum LinkError {
     },
 }
 
-/// What a session gives to the user's processes of its sandbox.
+/// What a session gives to its sandbox.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Outfit {
-    /// Their environment; holds no secret.
+    /// The environment of the user's processes; holds no secret.
     pub environment: BTreeMap<String, String>,
     /// Certificates (PEM) of the authorities that they are to trust beside those of the image.
     pub authorities: String,
     /// Keys of SSH hosts that they are to trust beside those of the image, as lines for `known_hosts`.
     pub known_hosts: String,
+    /// None of the session's files is to be brought back from outside: tools can be used before the runtime has asked.
+    pub filled: bool,
 }
 
 /// A served link. Clones are the same link.
@@ -141,6 +143,7 @@ impl Linked {
             environment: outfit.environment,
             authorities: outfit.authorities,
             known_hosts: outfit.known_hosts,
+            filled: outfit.filled,
         };
         match self.ask("claim", Await::Claimed, &order, PROMPT).await? {
             Answer::Line(ToControl::Claimed { failure: Some(reason) }) => Err(self.failed("claim", reason)),

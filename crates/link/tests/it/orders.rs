@@ -30,6 +30,7 @@ async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer()
         environment: BTreeMap::from([("KEY".to_owned(), PLACEHOLDER.to_owned())]),
         authorities: "-----BEGIN CERTIFICATE-----".to_owned(),
         known_hosts: "* ssh-ed25519 AAAA\n".to_owned(),
+        filled: true,
     };
     let runtime = async {
         let order = control.reader.next().await.unwrap().unwrap();
@@ -41,6 +42,7 @@ async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer()
                 environment: outfit.environment.clone(),
                 authorities: outfit.authorities.clone(),
                 known_hosts: outfit.known_hosts.clone(),
+                filled: true,
             }
         );
         control

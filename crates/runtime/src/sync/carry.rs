@@ -43,8 +43,8 @@ pub enum Ended {
     Gone,
 }
 
-/// Asks whether this disk's files are kept, until it is known.
-pub(super) async fn agree(client: &Client, disk: &DiskId) -> bool {
+/// Asks until it is known how many files this disk lacks; nothing where files are not kept.
+pub(super) async fn agree(client: &Client, disk: &DiskId) -> Option<u64> {
     let call = SyncCall {
         disk: disk.clone(),
         request: SyncRequest::Begin,
@@ -54,13 +54,13 @@ pub(super) async fn agree(client: &Client, disk: &DiskId) -> bool {
         match client.sync(&call).await {
             Ok(SyncAnswer::Begun { missing }) => {
                 info!(missing, "files of the workspace are kept");
-                return true;
+                return Some(missing);
             }
-            Ok(_) => return false,
+            Ok(_) => return None,
             Err(ClientError::Refused(refusal))
                 if matches!(refusal.code, RefusalCode::Denied | RefusalCode::Invalid) =>
             {
-                return false;
+                return None;
             }
             Err(error) => {
                 if attempt == 0 {
@@ -92,8 +92,12 @@ pub async fn carry(
         return Ended::Gone;
     };
     disk.send_replace(Some(named.clone()));
-    if !agree(client, &named).await {
-        return Ended::NotKept;
+    match agree(client, &named).await {
+        None => return Ended::NotKept,
+        Some(0) => {
+            filled.send_replace(true);
+        }
+        Some(_) => {}
     }
     if channel::write(&socket, &ToSync::Begin, None).await.is_err() {
         return Ended::Gone;
