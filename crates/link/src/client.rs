@@ -20,8 +20,8 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use lifecycle::Tasks;
 use protocol::{
-    BETA_HEADER, ModelRoute, NameRequest, Refusal, SYNC_BYTES, ServiceError, ServiceFailure, SyncAnswer, SyncCall,
-    TurnReply, TurnRequest, VersionError,
+    BETA_HEADER, Hello, ModelRoute, NameRequest, Refusal, SYNC_BYTES, ServiceError, ServiceFailure, SyncAnswer,
+    SyncCall, TurnReply, TurnRequest, VersionError,
 };
 use secret::Secret;
 use serde::Serialize;
@@ -177,25 +177,37 @@ impl Client {
     /// [`ClientError`]; `Version` where the control plane is of another age.
     pub async fn control(&self) -> Result<Control, ClientError> {
         let attempt = "open the control stream";
+        let open = async {
+            let mut ours = Hello::ours();
+            loop {
+                let (control, theirs) = self.greeted(attempt, &ours).await?;
+                if theirs.protocol >= ours.protocol {
+                    return Ok(control);
+                }
+                // It is of the release before, which closes the stream of who speaks what it does not know.
+                ours = Hello::answering(&theirs);
+            }
+        };
+        timeout(PROMPT, open)
+            .await
+            .unwrap_or(Err(ClientError::Silent { attempt }))
+    }
+
+    async fn greeted(&self, attempt: &'static str, ours: &Hello) -> Result<(Control, Hello), ClientError> {
         let mut request = Request::new(empty());
         *request.method_mut() = Method::POST;
         *request.uri_mut() = http::Uri::from_static("/v1/control");
         let headers = request.headers_mut();
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, HeaderValue::from_static("belljar-control"));
-        let open = async {
-            let response = self.send(attempt, request).await?;
-            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-                return Err(refused(attempt, response).await);
-            }
-            let stream = hyper::upgrade::on(response)
-                .await
-                .map_err(|error| lost(attempt, error))?;
-            control::greet(TokioIo::new(stream)).await
-        };
-        timeout(PROMPT, open)
+        let response = self.send(attempt, request).await?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Err(refused(attempt, response).await);
+        }
+        let stream = hyper::upgrade::on(response)
             .await
-            .unwrap_or(Err(ClientError::Silent { attempt }))
+            .map_err(|error| lost(attempt, error))?;
+        control::greet(TokioIo::new(stream), ours).await
     }
 
     /// Asks for the next call of the model.

@@ -29,7 +29,7 @@ pub enum ToRuntime {
         /// claim that is repeated replaces them.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         known_hosts: String,
-        /// No file is to be brought back from outside, so tools can be used at once.
+        /// No file is to be brought back from outside, so tools can be used at once. Since protocol 3.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         filled: bool,
     },
@@ -74,6 +74,27 @@ pub enum ToRuntime {
         /// What is wanted.
         transfer: Transfer,
     },
+}
+
+impl ToRuntime {
+    /// The order in the words of a runtime that speaks `protocol`: what one of the protocol before ours does not know is left
+    /// out. Orders that it does not know at all are not for it.
+    #[must_use]
+    pub fn in_protocol(mut self, protocol: u32) -> Self {
+        if protocol < 3 {
+            match &mut self {
+                Self::Claim { filled, .. } => *filled = false,
+                Self::Start(start) => {
+                    start.traced = false;
+                    start.grants.background_seconds = 0;
+                }
+                Self::Prepare { grants, .. } => grants.background_seconds = 0,
+                Self::Stop { background, .. } => *background = false,
+                Self::Token { .. } | Self::Call { .. } | Self::Pulse | Self::Transfer { .. } => {}
+            }
+        }
+        self
+    }
 }
 
 /// The order to run a loop.

@@ -35,7 +35,8 @@ impl Hello {
         }
     }
 
-    /// What this build says to a side that said this: an older one is answered in what it understands.
+    /// What this build says to a side that said this: an older one is answered in what it understands. A runtime whose control
+    /// plane answers with less than it said comes again, and says that.
     #[must_use]
     pub fn answering(other: &Self) -> Self {
         Self {

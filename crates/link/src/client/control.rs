@@ -61,12 +61,13 @@ impl ControlWriter {
     }
 }
 
-pub(super) async fn greet(stream: TokioIo<Upgraded>) -> Result<Control, ClientError> {
+/// Says hello and hears who answers.
+pub(super) async fn greet(stream: TokioIo<Upgraded>, ours: &Hello) -> Result<(Control, Hello), ClientError> {
     let attempt = "say hello on the control stream";
     let (read, mut write) = tokio::io::split(stream);
     let mut lines = LineReader::new(read);
     write
-        .write_all(&lines::encode(&Hello::ours()))
+        .write_all(&lines::encode(ours))
         .await
         .map_err(|error| lost(attempt, error))?;
     let hello: Hello = lines
@@ -74,8 +75,9 @@ pub(super) async fn greet(stream: TokioIo<Upgraded>) -> Result<Control, ClientEr
         .await?
         .ok_or_else(|| lost(attempt, "it was closed"))?;
     hello.check()?;
-    Ok(Control {
+    let control = Control {
         reader: ControlReader(lines),
         writer: ControlWriter(write),
-    })
+    };
+    Ok((control, hello))
 }

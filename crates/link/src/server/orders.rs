@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use domain::ToolCallId;
-use protocol::{ToControl, ToRuntime};
+use protocol::{PROTOCOL, ToControl, ToRuntime};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::files::FileReader;
@@ -117,16 +117,31 @@ impl Orders {
 
     /// False: there is no stream, or it ended.
     pub(super) async fn send(&self, order: &ToRuntime) -> bool {
-        let Some(stream) = self.state().stream.as_ref().map(|stream| stream.orders.clone()) else {
+        let Some((orders, line)) = self.line(order) else {
             return false;
         };
-        stream.send(lines::encode(order)).await.is_ok()
+        orders.send(line).await.is_ok()
     }
 
     /// False: there is no stream, or too much waits on it already.
     pub(super) fn send_at_once(&self, order: &ToRuntime) -> bool {
-        let stream = self.state().stream.as_ref().map(|stream| stream.orders.clone());
-        stream.is_some_and(|stream| stream.try_send(lines::encode(order)).is_ok())
+        self.line(order)
+            .is_some_and(|(orders, line)| orders.try_send(line).is_ok())
+    }
+
+    /// The stream that there is, and the order as a line of it.
+    fn line(&self, order: &ToRuntime) -> Option<(mpsc::Sender<Bytes>, Bytes)> {
+        let (orders, protocol) = {
+            let state = self.state();
+            let stream = state.stream.as_ref()?;
+            (stream.orders.clone(), stream.protocol)
+        };
+        let line = if protocol < PROTOCOL {
+            lines::encode(&order.clone().in_protocol(protocol))
+        } else {
+            lines::encode(order)
+        };
+        Some((orders, line))
     }
 
     /// Remembers who waits for what, until the guard is dropped.
