@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 
 use crate::claim::Claim;
-use crate::wire::{Answer, Hello, LONGEST_REQUEST, NAMES_INSTALLATION, Order, Request, Saying};
+use crate::wire::{Answer, Failure, Hello, LONGEST_REQUEST, NAMES_INSTALLATION, Order, Request, Saying};
 
 /// Orders under way, of all connections together. Who gives more is read no further until one is done.
 const MOST_ORDERS: usize = 64;
@@ -140,7 +140,7 @@ impl Server {
                 break;
             };
             let request = serde_json::from_slice(&line).map_err(|error| format!("a line is no order: {error}"))?;
-            self.begin(request, replies.clone()).await;
+            self.begin(request, hello.protocol, replies.clone()).await;
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Server {
         admitted.map_err(|_| "the host agent is ending".to_owned())?
     }
 
-    async fn begin(&self, request: Request, replies: mpsc::Sender<Outgoing>) {
+    async fn begin(&self, request: Request, protocol: u32, replies: mpsc::Sender<Outgoing>) {
         let Request { number, order } = request;
         let copies = order.copies();
         // Whoever copies waits for its turn in its own task: nobody's other orders stay unread.
@@ -181,7 +181,7 @@ impl Server {
             };
             let (answer, descriptor) = match carried_out.await {
                 Ok(done) => done,
-                Err(error) => (Answer::Failed(error.into()), None),
+                Err(error) => (Answer::Failed(Failure::from(error).in_protocol(protocol)), None),
             };
             // Whoever asked may be gone; what was asked is done all the same.
             let _ = replies.send((Saying::Reply { number, answer }, descriptor)).await;

@@ -100,6 +100,7 @@ impl Order {
     /// The first number of the host API that has it.
     pub(crate) const fn since(&self) -> u32 {
         match self {
+            Self::Create(spec) if spec.builder => 2,
             Self::Create(_)
             | Self::Link(_)
             | Self::Freeze(_)
@@ -188,6 +189,42 @@ pub(crate) enum Failure {
     Machine { lacks: String },
     Unavailable(String),
     Failed { attempt: String, causes: Vec<String> },
+}
+
+impl Failure {
+    /// The failure in the words of a control plane that speaks `protocol`.
+    pub(crate) fn in_protocol(self, protocol: u32) -> Self {
+        if self.since() <= protocol {
+            return self;
+        }
+        Self::Failed {
+            attempt: "carry out the order".to_owned(),
+            causes: vec![ProviderError::from(self).to_string()],
+        }
+    }
+
+    /// The first number of the host API that has it.
+    const fn since(&self) -> u32 {
+        match self {
+            Self::NotFound(_)
+            | Self::Exists(_)
+            | Self::Dead { .. }
+            | Self::DiskInUse { .. }
+            | Self::ImageMissing { .. }
+            | Self::Limit(_)
+            | Self::Machine { .. }
+            | Self::Unavailable(_)
+            | Self::Failed { .. } => 1,
+            Self::NoDisk(_)
+            | Self::NoSnapshot(_)
+            | Self::SnapshotExists(_)
+            | Self::DiskExists(_)
+            | Self::Assigned(_)
+            | Self::NotABuilder(_)
+            | Self::ImageInUse { .. }
+            | Self::Full(_) => 2,
+        }
+    }
 }
 
 impl From<ProviderError> for Failure {
@@ -300,6 +337,7 @@ mod tests {
             .is_ok()
         };
         assert!(speaks(PROTOCOL) && speaks(PROTOCOL - 1) && speaks(PROTOCOL + 1));
+        assert!(!speaks(PROTOCOL - 2));
     }
 
     #[test]

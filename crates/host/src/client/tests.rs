@@ -188,3 +188,19 @@ async fn an_older_agent_is_asked_for_nothing_that_it_does_not_know() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn an_agent_that_is_older_than_the_release_before_is_refused_in_words() {
+    let agent = Agent::new();
+    let client = agent.client();
+    let hello = Hello {
+        protocol: crate::wire::PROTOCOL - 2,
+        ..Hello::ours()
+    };
+    let asking = async { client.list().await.unwrap_err() };
+    let answering = agent.accept(Saying::Hello(hello));
+    let (error, _connection) = testkit::within("the refusal", async { tokio::join!(asking, answering) }).await;
+    assert!(matches!(error, ProviderError::Unavailable(_)));
+    let words = "run the same release of Belljar on both sides";
+    assert!(error.to_string().contains(words), "{error}");
+}

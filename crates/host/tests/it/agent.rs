@@ -1,6 +1,6 @@
 //! A host agent in this process, over the simulator.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -63,6 +63,11 @@ impl Agent {
 
     pub(crate) fn client_of(&self, installation: InstallationId, tasks: &Tasks) -> HostClient {
         HostClient::new(self.socket(), installation, tasks)
+    }
+
+    /// The same, by a socket that leads here.
+    pub(crate) fn client_at(&self, socket: &Path, tasks: &Tasks) -> HostClient {
+        HostClient::new(socket, self.installation, tasks)
     }
 
     fn run(&self, provider: Arc<dyn SandboxProvider>) {

@@ -91,6 +91,10 @@ async fn nonsense_is_refused_in_words_and_harms_nobody() {
             "{\"protocol\":2,\"build\":\"test\"}\n".to_owned(),
             "of which installation you are",
         ),
+        (
+            "{\"protocol\":0,\"build\":\"test\"}\n".to_owned(),
+            "run the same release of Belljar on both sides",
+        ),
         (format!("{HELLO}\nnonsense\n"), "no order"),
         (
             format!("{HELLO}\n{{\"number\":1,\"order\":{{\"exec\":[\"sh\"]}}}}\n"),

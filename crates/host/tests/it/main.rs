@@ -5,4 +5,5 @@
 mod agent;
 mod callers;
 mod doctor;
+mod recorded;
 mod sandboxes;
