@@ -311,3 +311,38 @@ async fn a_snapshot_that_finds_no_room_leaves_nothing_and_harms_nothing() {
     drop(world);
     drop(small);
 }
+
+/// What a sandbox writes to a disk finds its room only then. Where a copy took the last of it, the session's file would be
+/// zeros, and nobody would have been told.
+#[tokio::test]
+async fn a_snapshot_leaves_the_room_that_running_disks_need() {
+    let mut small = None;
+    let world = World::prepared(By::RUNC, DiskChoice::Ext4, |config| {
+        small = Some(Small::mount(&config.data, 110));
+    });
+    let living = world.create().await;
+    let session = living.spec.session;
+    living
+        .run(USER, "head -c 30000000 /dev/urandom > /workspace/kept && sync")
+        .await;
+    let free = || {
+        let about = rustix::fs::statvfs(&world.config.data).unwrap();
+        about.f_bavail * about.f_frsize
+    };
+    // A copy would fit, and leave one MiB.
+    let used = world.provider.usage(living.spec.id).await.unwrap().disk_bytes;
+    let ballast = usize::try_from(free() - used - (1 << 20)).unwrap();
+    fs::write(world.config.data.join("ballast"), vec![1; ballast]).unwrap();
+    let answer = world.provider.snapshot(session, SnapshotId::new()).await;
+    let write = "head -c 4000000 /dev/urandom > /workspace/more && sync && sha256sum /workspace/*";
+    let sums = living.run(USER, write).await;
+    let mut spec = world.spec();
+    spec.session = session;
+    living.destroy().await;
+    let again = world.create_as(&spec).await;
+    assert_eq!(again.run(USER, "sha256sum /workspace/*").await, sums);
+    assert!(matches!(answer, Err(ProviderError::Full(_))), "{answer:?}");
+    again.destroy().await;
+    drop(world);
+    drop(small);
+}

@@ -1,4 +1,7 @@
 //! Disks as sparse files with a file system each: where there is no btrfs. A limit is the file system's size.
+//!
+//! What a sandbox writes finds its place in the file system around only then, and where there is none it is lost without a
+//! word to whoever wrote it. So a copy of a disk never takes the last of the room.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use domain::{SessionId, SnapshotId};
 use rustix::fs::{
-    CWD, Mode, OFlags, RenameFlags, SeekFrom, copy_file_range, fsync, ioctl_ficlone, openat, renameat_with, seek,
+    CWD, Mode, OFlags, RenameFlags, SeekFrom, copy_file_range, fstatvfs, fsync, ioctl_ficlone, openat, renameat_with,
+    seek,
 };
 use rustix::io::Errno;
 use sandbox::{ProviderError, SnapshotStatus};
@@ -24,6 +28,13 @@ use crate::{Config, mount};
 
 /// How long the kernel may take to let go of a disk after the last process of its sandbox.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The part of the file system around that copies leave to what runs…
+const PART: u64 = 20;
+/// …and the most of it, in bytes.
+const MOST_LEFT: u64 = 1 << 30;
+/// How much is copied before the room is looked at again.
+const PIECE: u64 = 8 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -188,15 +199,32 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 fn copy_into(from: &File, to: &File) -> io::Result<()> {
+    // What is shared is written to as well, and needs room of its own then.
+    must_fit(to, 0)?;
     match ioctl_ficlone(to, from) {
-        Ok(()) => return to.sync_all(),
-        Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL | Errno::XDEV) => {}
-        Err(error) => return Err(error.into()),
+        Ok(()) => to.sync_all(),
+        Err(Errno::OPNOTSUPP | Errno::NOTTY | Errno::INVAL | Errno::XDEV) => copy_data(from, to, must_fit),
+        Err(error) => Err(error.into()),
     }
-    let length = from.metadata()?.len();
-    to.set_len(length)?;
+}
+
+/// A copy that fails gives its room back at once, whoever else holds its file by then: a process that was just started and is
+/// not its program yet, or somebody who waits until all files are written. Removing it would leave the room to them.
+fn copy_data(from: &File, to: &File, room: impl Fn(&File, u64) -> io::Result<()>) -> io::Result<()> {
+    let copied = copy_pieces(from, to, room);
+    if copied.is_err() {
+        // What could not be made is what the caller learns of.
+        let _emptied = to.set_len(0);
+    }
+    copied
+}
+
+fn copy_pieces(from: &File, to: &File, room: impl Fn(&File, u64) -> io::Result<()>) -> io::Result<()> {
+    let about = from.metadata()?;
+    room(to, about.blocks() * 512)?;
+    to.set_len(about.len())?;
     let mut at = 0;
-    while at < length {
+    while at < about.len() {
         at = match seek(from, SeekFrom::Data(at)) {
             Err(Errno::NXIO) => break,
             found => found?,
@@ -204,13 +232,27 @@ fn copy_into(from: &File, to: &File) -> io::Result<()> {
         let end = seek(from, SeekFrom::Hole(at))?;
         let mut place = at;
         while at < end {
-            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX);
+            let piece = PIECE.min(end - at);
+            // Others may have taken what was there at the beginning.
+            room(to, piece)?;
+            let wanted = usize::try_from(piece).unwrap_or(usize::MAX);
             if copy_file_range(from, Some(&mut at), to, Some(&mut place), wanted)? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
     }
     to.sync_all()
+}
+
+/// Refuses what would take the last of the room of the file system that this file is on.
+fn must_fit(file: &File, bytes: u64) -> io::Result<()> {
+    let about = fstatvfs(file)?;
+    let in_bytes = |blocks: u64| blocks.saturating_mul(about.f_frsize);
+    let left = (in_bytes(about.f_blocks) / PART).min(MOST_LEFT);
+    if in_bytes(about.f_bavail) < bytes.saturating_add(left) {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    Ok(())
 }
 
 /// Finds out by trying.
@@ -285,4 +327,39 @@ fn shown_by(path: &Path) -> io::Result<Option<PathBuf>> {
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_copy_that_fails_half_way_takes_no_room_even_while_somebody_holds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut from = File::create_new(folder.path().join("from")).unwrap();
+        from.write_all(&vec![7; usize::try_from(3 * PIECE).unwrap()]).unwrap();
+        let from = File::open(folder.path().join("from")).unwrap();
+        let to = File::create_new(folder.path().join("to")).unwrap();
+        let asked = Cell::new(0);
+        let room = |to: &File, _| {
+            asked.set(asked.get() + 1);
+            if asked.get() < 4 {
+                return Ok(());
+            }
+            assert!(to.metadata()?.blocks() > 0, "nothing was copied yet");
+            Err(io::ErrorKind::StorageFull.into())
+        };
+        let failed = copy_data(&from, &to, room).unwrap_err();
+        assert_eq!(failed.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(to.metadata().unwrap().blocks(), 0);
+        // And where there is room it is whole.
+        copy_data(&from, &to, |_, _| Ok(())).unwrap();
+        assert_eq!(
+            fs::read(folder.path().join("to")).unwrap(),
+            fs::read(folder.path().join("from")).unwrap()
+        );
+    }
 }
