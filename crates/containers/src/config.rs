@@ -14,13 +14,14 @@ pub struct Config {
     pub run: PathBuf,
     /// The program that is PID 1 in every sandbox.
     pub runtime: PathBuf,
-    /// The first user id that sandboxes may have; each takes 65,536. Nobody else on the machine may have one from here on.
+    /// The first user id that sandboxes may have; each takes 65,536. Nobody else on the machine may have one from here on, but
+    /// other providers, which see what each other gave out.
     pub first_uid: u32,
     /// What session disks are made of.
     pub disk: DiskChoice,
     /// The size of the pool, where it is a file; 0: four fifths of what is free when it is made.
     pub pool_bytes: u64,
-    /// The cgroup under which each sandbox has its own.
+    /// The cgroup under which each sandbox has its own. Those of all providers together leave the machine some room there.
     pub cgroup: String,
 }
 

@@ -7,6 +7,7 @@
 //! - [`cgroup`]: freezing, killing and counting, in cgroups of either version
 //! - [`confinement`], [`seccomp`]: what a container may see and do, and which system calls it has
 //! - [`disk`]: the session's disk with its limit, from a pool; [`mount`]: mounts by descriptor
+//! - `ids`: user ids that no other sandbox of this machine has
 //! - [`library`]: the images of this machine; [`overlay`]: their layers, with what a session writes
 //! - [`process`]: a sandbox's PID 1, told apart from whoever gets its number later
 //! - `provider`: who has which sandbox, and in which order things happen to it
@@ -19,6 +20,7 @@ pub mod cgroup;
 mod config;
 pub mod confinement;
 pub mod disk;
+mod ids;
 pub mod library;
 pub mod maker;
 pub mod mount;

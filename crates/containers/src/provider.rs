@@ -26,7 +26,7 @@ use self::held::Held;
 use self::places::{Place, Places};
 use crate::attempt::Attempt;
 use crate::library::Library;
-use crate::maker::{IDS, Maker};
+use crate::maker::Maker;
 use crate::record::{Folder, Record, make_folder};
 use crate::words::Words;
 use crate::workshop::{self, Workshop};
@@ -312,12 +312,13 @@ impl Shared {
             return Err(ProviderError::Exists(spec.id));
         }
         free_of(&sandboxes, spec.session)?;
-        let taken = |uid: u32| sandboxes.values().any(|held| held.record.root_uid == uid);
-        let range = (self.workshop.config.first_uid..=u32::MAX - IDS)
-            .step_by(IDS as usize)
-            .find(|uid| !taken(*uid));
-        let root_uid = self.workshop.maker.root_uid().or(range);
-        let root_uid = root_uid.ok_or_else(|| ProviderError::Limit("every range of user ids is taken".into()))?;
+        let root_uid = match self.workshop.maker.root_uid() {
+            Some(root_uid) => root_uid,
+            None => {
+                let folder = folder(&self.workshop, &spec.id.to_string());
+                self.workshop.ids.give(&folder)?
+            }
+        };
         let record = Record {
             version: Record::VERSION,
             spec: spec.clone(),

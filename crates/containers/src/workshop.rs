@@ -12,6 +12,7 @@ use crate::Config;
 use crate::attempt::{Attempt, unless_missing};
 use crate::confinement::HOSTNAME;
 use crate::disk::Pool;
+use crate::ids::Ids;
 use crate::library::Library;
 use crate::maker::{Maker, Order};
 use crate::process::Process;
@@ -23,6 +24,7 @@ use crate::words::Words;
 pub(crate) struct Workshop {
     pub(crate) config: Config,
     pub(crate) pool: Pool,
+    pub(crate) ids: Ids,
     pub(crate) maker: Arc<dyn Maker>,
     pub(crate) library: Arc<dyn Library>,
     files: Vec<(&'static str, PathBuf)>,
@@ -53,6 +55,7 @@ impl Workshop {
         }
         Ok(Self {
             pool: Pool::open(&config)?,
+            ids: Ids::from(config.first_uid),
             files: write_files(&config.run.join("files"))?,
             maker,
             library,

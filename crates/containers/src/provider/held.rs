@@ -157,6 +157,10 @@ impl Held {
             process.ends_within(PATIENCE);
             process.bury();
         }
-        self.folder.remove()
+        self.folder.remove()?;
+        match workshop.maker.root_uid() {
+            Some(_) => Ok(()),
+            None => workshop.ids.take_back(self.record.root_uid, &self.folder),
+        }
     }
 }

@@ -85,6 +85,9 @@ pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>
             continue;
         };
         let held = Held::new(workshop, record);
+        if workshop.maker.root_uid().is_none() {
+            workshop.ids.keep(held.record.root_uid, &held.folder)?;
+        }
         let Some(identity) = held.record.process else {
             // An OCI runtime that was started for it may still be at work.
             kill_who_works_on(folder.path()).attempt(|| format!("stop who makes {}", folder.path().display()))?;
