@@ -79,13 +79,14 @@ const TRIALS: &[(&str, Trial)] = &[
     ("system call filter", container::filter),
     ("container", container::container),
     ("image", container::image),
+    ("list of system calls", container::listed_calls),
     ("image building", place::building),
     ("runtime", place::runtime),
     ("port", place::ports),
 ];
 
 /// Those that are about an OCI runtime and what is made for it.
-const OF_OCI: [&str; 4] = ["overlay", "network", "container", "image"];
+const OF_OCI: [&str; 5] = ["overlay", "network", "container", "image", "list of system calls"];
 
 /// Tries everything that sandboxes need on this machine. Takes seconds and blocks; to be run as root.
 #[must_use]

@@ -1,12 +1,11 @@
 //! Sandboxes as containers of an OCI runtime, made by root on this machine.
 //!
-//! The runtime's command (`runc`, `crun`, `youki`…) is used once per sandbox, to make the container and start its PID 1. What is
+//! The runtime's command (`runc`, `crun`…) is used once per sandbox, to make the container and start its PID 1. What is
 //! particular to it is done here; what is the same for every container is done in crate `containers`:
 //!
 //! - `network`: a network namespace with nothing but loopback, in which every address leads to the runtime
 //! - `root`: the root file system, overlaid on the image, with owners mapped to the sandbox's own range of ids
 //! - `bundle`: what the OCI runtime is told: namespaces, capabilities, system calls, limits
-//! - `filtered`: whether it did what it was told about system calls
 //! - `maker`: all of it together
 //!
 //! The mounts are made by a thread in a mount namespace of its own, and the OCI runtime is started from there. So the
@@ -16,7 +15,6 @@
 //! rights nobody inside has, and an OCI runtime that first enters the sandbox's users need not join it from there.
 
 mod bundle;
-mod filtered;
 mod maker;
 mod network;
 mod root;

@@ -1,13 +1,14 @@
 //! Making a container: what can be done side by side is.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use containers::attempt::{Attempt, unless_missing};
 use containers::cgroup::{Group, Hierarchies};
+use containers::filtered::require_filter;
 use containers::maker::{Maker, Order};
 use containers::overlay::leave_mount_namespace;
 use containers::process::Process;
@@ -15,7 +16,6 @@ use domain::SandboxId;
 use sandbox::ProviderError;
 
 use crate::bundle::{self, Told};
-use crate::filtered::require_filter;
 use crate::network::Networks;
 use crate::root::{self, Parts};
 
@@ -34,6 +34,7 @@ pub(crate) struct OciMaker {
 
 impl OciMaker {
     pub(crate) fn new(command: PathBuf, state: PathBuf, cgroup: &str) -> Result<Self, ProviderError> {
+        refuse_what_exchanges_masks(&command)?;
         let hierarchies = Hierarchies::of_this_machine(cgroup)?;
         if let Err(error) = hierarchies.leave_room() {
             tracing::warn!(%error, "sandboxes together are not kept from the last of this machine's memory and processes");
@@ -85,7 +86,7 @@ impl OciMaker {
             .attempt(|| format!("understand {}", pid_file.display()))?;
         let first = Process::open(pid)
             .map_err(|error| ProviderError::failed(format!("keep sandbox {id} alive: {error}"), words.last()))?;
-        require_filter(&first, order.runtime, &self.command)?;
+        require_filter(&first, order.runtime, &format!("the OCI runtime {name}"))?;
         Ok(first)
     }
 }
@@ -141,6 +142,24 @@ impl Maker for OciMaker {
         let state = self.state.join(id.to_string());
         unless_missing(fs::remove_dir_all(&state)).attempt(|| format!("remove {}", state.display()))
     }
+}
+
+/// Refuses youki. Of a rule that compares some bits of an argument it takes the mask for the value and the value for the mask:
+/// so it lets through what the list of system calls is there to refuse, such as namespaces of users and disks without a limit.
+fn refuse_what_exchanges_masks(command: &Path) -> Result<(), ProviderError> {
+    // One that cannot be run is refused when it is to make something, and says why.
+    let said = Command::new(command).arg("--version").stdin(Stdio::null()).output();
+    let said = said.map(|output| output.stdout).unwrap_or_default();
+    if !said.starts_with(b"youki ") {
+        return Ok(());
+    }
+    Err(ProviderError::Machine {
+        lacks: format!(
+            "the OCI runtime {} is youki, which gets rules about bits of an argument wrong (SCMP_CMP_MASKED_EQ, as of 0.7) and lets \
+             users make namespaces: name another in sandbox.runtime (apt-get install runc)",
+            command.display()
+        ),
+    })
 }
 
 fn panicked<T>() -> Result<T, ProviderError> {

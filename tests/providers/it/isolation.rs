@@ -2,11 +2,16 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 
 use containers::DiskChoice;
+use images::Images;
 use sandbox::{ProviderError, SandboxProvider};
+use tempfile::TempDir;
 
-use crate::world::{By, ROOT, USER, World};
+use crate::world::{By, ROOT, USER, World, words};
 
 on_each!(
     pid_1_has_three_capabilities_and_no_more,
@@ -134,19 +139,107 @@ done
 exec runc "$@"
 "#;
 
+fn without_filter(folder: &Path) -> PathBuf {
+    let command = folder.join("runs");
+    fs::write(&command, WITHOUT_FILTER).unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    command
+}
+
+fn is_unfiltered<T>(refused: &Result<T, ProviderError>) -> bool {
+    matches!(refused, Err(ProviderError::Machine { lacks }) if lacks.contains("no list of system calls"))
+}
+
+/// An engine that makes containers by this command, as long as it is held.
+struct Engine {
+    folder: TempDir,
+    process: Child,
+}
+
+impl Engine {
+    fn start(command: &Path) -> Self {
+        let folder = TempDir::with_prefix("belljar-other-engine-").unwrap();
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        let mut process = Command::new("setpriv");
+        process.args([
+            "--pdeathsig",
+            "TERM",
+            "dockerd",
+            "--iptables=false",
+            "--ip6tables=false",
+            "--bridge=none",
+        ]);
+        process.arg(format!("--add-runtime=other={}", command.display()));
+        process.arg("--default-runtime=other");
+        for (option, name) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
+            process.arg(option).arg(folder.path().join(name));
+        }
+        process.arg(format!("--host=unix://{}", folder.path().join("docker.sock").display()));
+        process
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log);
+        let process = process.spawn().unwrap();
+        Self { folder, process }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("docker.sock")
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.process.id().to_string()).status();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test]
+async fn the_trial_of_an_engine_sees_that_no_system_calls_are_filtered() {
+    if !By::Docker.is_here() {
+        return;
+    }
+    let world = World::new(DiskChoice::Ext4);
+    let command = without_filter(world.folder());
+    let (config, digest) = (world.config.clone(), world.image.clone());
+    let tried = tokio::task::spawn_blocking(move || {
+        let engine = Engine::start(&command);
+        let library = Arc::new(Images::open(config.data.join("images")));
+        let asked = testkit::eventually("the engine answers", || {
+            sandbox_docker::Engine::connect(&engine.socket()).ok()
+        });
+        let tried = sandbox_docker::try_image(&asked, &*library, &digest, &config.data);
+        (engine, tried)
+    });
+    let (engine, tried) = tried.await.unwrap();
+    assert!(is_unfiltered(&tried), "{tried:?}");
+    drop(engine);
+}
+
+/// It compares bits of arguments with the mask, and calls the value a mask.
+#[tokio::test]
+async fn an_oci_runtime_that_exchanges_mask_and_value_is_refused() {
+    let world = World::new(DiskChoice::Ext4);
+    let command = world.folder().join("exchanges");
+    fs::write(&command, "#!/bin/sh\necho youki version 0.7.0\n").unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut config = world.config.clone();
+    config.run = world.folder().join("other");
+    let by = By::Oci(command.to_string_lossy().into_owned().leak());
+    let opened = tokio::task::spawn_blocking(move || by.open(config)).await.unwrap();
+    let refused = words(&opened.unwrap_err());
+    assert!(refused.contains("lets users make namespaces"), "{refused}");
+}
+
 #[tokio::test]
 async fn an_oci_runtime_that_filters_no_system_calls_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let command = folder.path().join("runs");
-    fs::write(&command, WITHOUT_FILTER).unwrap();
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    let command = without_filter(folder.path());
     let world = World::by(By::Oci(command.to_string_lossy().into_owned().leak()), DiskChoice::Ext4);
     let spec = world.spec();
-    let refused = world.provider.create(&spec).await.unwrap_err();
-    assert!(
-        matches!(&refused, ProviderError::Machine { lacks } if lacks.contains("no list of system calls")),
-        "{refused:?}"
-    );
+    let refused = world.provider.create(&spec).await;
+    assert!(is_unfiltered(&refused), "{refused:?}");
     assert!(world.files().is_empty(), "{:?}", world.files());
     assert!(world.provider.list().await.unwrap().is_empty());
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -52,9 +53,20 @@ pub(super) fn container(machine: &Machine) -> Result<String, Lack> {
     Ok(format!("a container with namespaces of its own is made by {version}"))
 }
 
+const BUILD: &str = "belljar image build";
+
+/// Says what the kernel says of the shell, whose umask may be the last of these and not the one before.
+const LOOK: &str =
+    "umask 0; umask 0002; umask 0027; while read -r key value; do echo \"$key $value\"; done < /proc/self/status";
+const FILTERED: &str = "Seccomp: 2";
+/// A umask is refused where these bits of it are those; who takes one for the other refuses more.
+const MASK: u32 = 0o77;
+const REFUSED: u32 = 0o02;
+const NOT_REFUSED: &str = "Umask: 0027";
+
 /// The image's shell runs in a container.
 pub(super) fn image(machine: &Machine) -> Result<String, Lack> {
-    let build = "belljar image build";
+    let build = BUILD;
     let Some(image) = &machine.image else {
         return Err(Lack::lacking(
             "the image that sandboxes are made from is not built",
@@ -70,15 +82,45 @@ pub(super) fn image(machine: &Machine) -> Result<String, Lack> {
     // It leads to the lowest layer, and OCI runtimes take no link.
     let root = image.join("rootfs").canonicalize();
     let root = root.or_lacking(&format!("the image in {} is not whole", image.display()), build)?;
-    let (name, folder) = (unique_name(), folder_in(&std::env::temp_dir())?);
-    let spec = spec(&name, &root, &["/bin/sh", "-c", "exit 0"]);
-    run(machine, folder.path(), &name, &spec, "run").map_err(|lack| {
+    run_shell(machine, &root, "exit 0").map_err(|lack| {
         Lack::lacking(
             format!("no program of the image {} runs: {}", image.display(), lack.says()),
             build,
         )
     })?;
     Ok(format!("programs of the image {} run", image.display()))
+}
+
+/// What the OCI runtime starts has the list of system calls that it was told: one that was built without it goes on and says
+/// nothing. The image's shell looks.
+pub(super) fn listed_calls(machine: &Machine) -> Result<String, Lack> {
+    let runtime = machine.oci_runtime().display();
+    let root = machine.image.as_ref().map(|image| image.join("rootfs").canonicalize());
+    let Some(Ok(root)) = root else {
+        let says =
+            format!("whether {runtime} applies the list of system calls is found out with an image, and none is built");
+        return Err(Lack::warning(says, BUILD));
+    };
+    let said = run_shell(machine, &root, LOOK)?;
+    let says = |wanted: &str| said.lines().any(|line| line == wanted);
+    let wrong = match (says(FILTERED), says(NOT_REFUSED)) {
+        (true, true) => return Ok(format!("{runtime} applies the list of system calls")),
+        (true, false) => {
+            "gets rules about bits of an argument wrong, so it lets through what the list of system calls refuses"
+        }
+        (false, _) => "starts programs without the list of system calls that it is told",
+    };
+    Err(Lack::lacking(
+        format!("{runtime} {wrong}: it can make no sandboxes"),
+        "name another OCI runtime in sandbox.runtime (apt-get install runc)",
+    ))
+}
+
+/// What a script of the image's shell says in a container.
+fn run_shell(machine: &Machine, root: &Path, script: &str) -> Result<String, Lack> {
+    let (name, folder) = (unique_name(), folder_in(&std::env::temp_dir())?);
+    let spec = spec(&name, root, &["/bin/sh", "-c", script]);
+    run(machine, folder.path(), &name, &spec, "run")
 }
 
 fn lack(machine: &Machine, failed: NotDone) -> Lack {
@@ -90,7 +132,8 @@ fn lack(machine: &Machine, failed: NotDone) -> Lack {
     )
 }
 
-fn run(machine: &Machine, folder: &Path, name: &str, spec: &Value, how: &str) -> Result<(), Lack> {
+/// Makes a container, and gives what was said until the OCI runtime ended.
+fn run(machine: &Machine, folder: &Path, name: &str, spec: &Value, how: &str) -> Result<String, Lack> {
     fs::write(folder.join("config.json"), spec.to_string())
         .or_lacking("no files can be made in the temporary folder", "free some space there")?;
     let (state, bundle) = (folder.join("state"), folder.to_string_lossy());
@@ -102,7 +145,8 @@ fn run(machine: &Machine, folder: &Path, name: &str, spec: &Value, how: &str) ->
         &["--root", &state, "delete", "--force", name],
         "",
     );
-    made.and(removed.map(|_| ())).map_err(|failed| lack(machine, failed))
+    let said = made.map_err(|failed| lack(machine, failed))?;
+    removed.map(|_| said).map_err(|failed| lack(machine, failed))
 }
 
 impl Machine {
@@ -111,7 +155,7 @@ impl Machine {
     }
 
     /// Runs the OCI runtime with its output in a file: a container that was made holds on to pipes.
-    fn run_quietly(&self, folder: &Path, arguments: &[&str]) -> Result<(), NotDone> {
+    fn run_quietly(&self, folder: &Path, arguments: &[&str]) -> Result<String, NotDone> {
         let log = folder.join("log");
         let command = self.oci_runtime().to_string_lossy();
         let script = "log=$1; shift; exec \"$@\" </dev/null >\"$log\" 2>&1";
@@ -121,15 +165,16 @@ impl Machine {
             .chain(arguments.iter().copied())
             .collect();
         let ran = self.run(Path::new("sh"), &arguments, "");
-        ran.map(|_| ()).map_err(|_| {
-            let said = fs::read_to_string(&log).unwrap_or_default();
-            let last = said
-                .lines()
-                .rev()
-                .find(|line| !line.trim().is_empty())
-                .unwrap_or("it said nothing");
-            NotDone::Failed(last.chars().take(400).collect())
-        })
+        let mut said = String::new();
+        // What could be read is what it said.
+        let _ = fs::File::open(&log).map(|log| log.take(1 << 20).read_to_string(&mut said));
+        if ran.is_ok() {
+            return Ok(said);
+        }
+        let last = said.lines().rev().find(|line| !line.trim().is_empty());
+        Err(NotDone::Failed(
+            last.unwrap_or("it said nothing").chars().take(400).collect(),
+        ))
     }
 }
 
@@ -160,7 +205,13 @@ fn spec(name: &str, root: &Path, arguments: &[&str]) -> Value {
             "resources": { "pids": { "limit": 16 }, "memory": { "limit": 64 << 20 } },
             "seccomp": {
                 "defaultAction": "SCMP_ACT_ALLOW",
-                "syscalls": [{ "names": ["bpf"], "action": "SCMP_ACT_ERRNO" }],
+                "syscalls": [
+                    { "names": ["bpf"], "action": "SCMP_ACT_ERRNO" },
+                    {
+                        "names": ["umask"], "action": "SCMP_ACT_ERRNO",
+                        "args": [{ "index": 0, "value": MASK, "valueTwo": REFUSED, "op": "SCMP_CMP_MASKED_EQ" }],
+                    },
+                ],
             },
         },
     })

@@ -148,6 +148,63 @@ fn a_program_that_is_there_and_fails_is_not_taken_for_one_that_works() {
     assert!(finding.says.contains("Operation not supported"), "{finding:?}");
 }
 
+/// An OCI runtime that was built without seccomp: it does as it is told, but for that.
+const WITHOUT_FILTER: &str = r#"#!/bin/sh
+for word in "$@"; do
+    [ ! -f "$word/config.json" ] || python3 -c '
+import json, sys
+told = json.load(open(sys.argv[1]))
+del told["linux"]["seccomp"]
+json.dump(told, open(sys.argv[1], "w"))' "$word/config.json"
+done
+exec runc "$@"
+"#;
+
+#[test]
+fn an_oci_runtime_that_filters_no_system_calls_is_named() {
+    let mut ward = Ward::new();
+    let command = ward.folder.path().join("unfiltered");
+    std::fs::write(&command, WITHOUT_FILTER).unwrap();
+    testkit::run(std::process::Command::new("chmod").arg("755").arg(&command));
+    ward.machine.command = Some(command);
+    let findings = ward.findings();
+    let finding = |what: &str| findings.iter().find(|finding| finding.what == what).unwrap();
+    // Nothing else shows it.
+    for what in ["system call filter", "container", "image"] {
+        assert_eq!(finding(what).verdict, Verdict::Fine, "{:?}", finding(what));
+    }
+    let calls = finding("list of system calls");
+    assert_eq!(calls.verdict, Verdict::Lacking, "{calls:?}");
+    assert!(calls.says.contains("unfiltered starts programs without"), "{calls:?}");
+    assert!(calls.mend.as_ref().unwrap().contains("sandbox.runtime"), "{calls:?}");
+}
+
+/// As youki does: of a rule about bits of an argument it takes the mask for the value.
+const EXCHANGES: &str = r#"#!/bin/sh
+for word in "$@"; do
+    [ ! -f "$word/config.json" ] || python3 -c '
+import json, sys
+told = json.load(open(sys.argv[1]))
+for rule in told["linux"]["seccomp"]["syscalls"]:
+    for told_of in rule.get("args", []):
+        told_of["value"], told_of["valueTwo"] = told_of["valueTwo"], told_of["value"]
+json.dump(told, open(sys.argv[1], "w"))' "$word/config.json"
+done
+exec runc "$@"
+"#;
+
+#[test]
+fn an_oci_runtime_that_exchanges_mask_and_value_is_named() {
+    let mut ward = Ward::new();
+    let command = ward.folder.path().join("exchanges");
+    std::fs::write(&command, EXCHANGES).unwrap();
+    testkit::run(std::process::Command::new("chmod").arg("755").arg(&command));
+    ward.machine.command = Some(command);
+    let finding = ward.finding("list of system calls");
+    assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
+    assert!(finding.says.contains("bits of an argument"), "{finding:?}");
+}
+
 #[test]
 fn a_file_system_that_cannot_map_ids_is_named() {
     let mut ward = Ward::new();

@@ -1,4 +1,4 @@
-//! Whether the OCI runtime applied the list of system calls: one that was built without it says nothing and goes on.
+//! Whether the list of system calls was applied: an OCI runtime that was built without it says nothing and goes on.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -6,19 +6,21 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use containers::attempt::Attempt;
-use containers::process::Process;
 use sandbox::ProviderError;
+
+use crate::attempt::Attempt;
+use crate::process::Process;
 
 /// How long the runtime may take to be started once the container is made; it takes thousandths of that.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Waits until the kernel filters what PID 1 asks of it, which is so before it is the runtime's program.
+/// Waits until the kernel filters what PID 1 asks of it, which is so before it is the runtime's program. `maker` is who was
+/// told to, in words.
 ///
 /// # Errors
 /// [`ProviderError::Machine`] where it became that program unfiltered.
-pub(crate) fn require_filter(first: &Process, runtime: &Path, command: &Path) -> Result<(), ProviderError> {
+pub fn require_filter(first: &Process, runtime: &Path, maker: &str) -> Result<(), ProviderError> {
     let folder = format!("/proc/{}", first.identity.pid);
     let place = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
     let runtime_place = place(runtime).attempt(|| format!("look at {}", runtime.display()))?;
@@ -32,15 +34,20 @@ pub(crate) fn require_filter(first: &Process, runtime: &Path, command: &Path) ->
             return Ok(());
         }
         if started || begun.elapsed() > PATIENCE {
-            return Err(ProviderError::Machine {
-                lacks: format!(
-                    "the OCI runtime {} applies no list of system calls to what it starts, so nothing may be started by it: take \
-                     one that was built with seccomp (youki: cargo install youki --features v1,seccomp)",
-                    command.display()
-                ),
-            });
+            return Err(unfiltered(maker));
         }
         thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// What is said of one that applies no list.
+#[must_use]
+pub fn unfiltered(maker: &str) -> ProviderError {
+    ProviderError::Machine {
+        lacks: format!(
+            "{maker} applies no list of system calls to what it starts, so nothing may be started by it: take an OCI runtime \
+             that was built with seccomp (apt-get install runc)"
+        ),
     }
 }
 
