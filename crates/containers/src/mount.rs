@@ -16,6 +16,15 @@ use crate::attempt::Attempt;
 /// Room for the records of thousands of sandboxes.
 const RUN_BYTES: u64 = 256 << 20;
 
+/// What a file in memory takes beyond what is in it, and more. The kernel's own bound is a share of the machine's memory.
+const INODE_BYTES: u64 = 4_096;
+
+/// How many files in memory there may be where they may have so many bytes.
+#[must_use]
+pub fn inodes(bytes: u64) -> u64 {
+    bytes / INODE_BYTES
+}
+
 /// Files in memory, counted as those of whoever writes them; attached nowhere.
 ///
 /// # Errors
@@ -25,6 +34,7 @@ pub fn tmpfs(bytes: u64, mode: &str, owner: u32) -> io::Result<OwnedFd> {
     let owner = owner.to_string();
     for (key, value) in [
         ("size", bytes.to_string().as_str()),
+        ("nr_inodes", &inodes(bytes).to_string()),
         ("mode", mode),
         ("uid", &owner),
         ("gid", &owner),

@@ -7,6 +7,7 @@ use containers::attempt::Attempt;
 use containers::cgroup::Hierarchies;
 use containers::confinement::{CAPABILITIES, HOSTNAME, MASKED, READ_ONLY, SLICE_MICROS, open_files};
 use containers::maker::IDS;
+use containers::mount::inodes;
 use containers::seccomp;
 use sandbox::{ProviderError, SandboxSpec, inside};
 use serde_json::{Value, json};
@@ -66,6 +67,7 @@ pub(crate) fn config(told: &Told<'_>) -> Result<Value, ProviderError> {
 /// What is mounted from within; everything else is part of the root file system already.
 fn mounts(memory_bytes: u64) -> Value {
     let shared = format!("size={}", memory_bytes / 2);
+    let inodes = format!("nr_inodes={}", inodes(memory_bytes / 2));
     json!([
         {
             // Processes of another user do not show; group 0, the runtime's, sees all.
@@ -82,7 +84,7 @@ fn mounts(memory_bytes: u64) -> Value {
         },
         {
             "destination": "/dev/shm", "type": "tmpfs", "source": "shm",
-            "options": ["nosuid", "noexec", "nodev", "mode=1777", shared],
+            "options": ["nosuid", "noexec", "nodev", "mode=1777", shared, inodes],
         },
     ])
 }

@@ -11,7 +11,7 @@ use sandbox::conformance::{self, Subject};
 use tokio::net::UnixListener;
 
 use crate::killed;
-use crate::world::{By, LIMITS, Living, USER, World, full, words};
+use crate::world::{By, LIMITS, Living, USER, World, controllers_beside, full, words};
 
 async fn conforms(by: By, disk: DiskChoice) -> DiskKind {
     let world = World::by(by, disk);
@@ -94,11 +94,16 @@ async fn docker_on_ext4_conforms() {
 }
 
 #[tokio::test]
-async fn youki_conforms() {
-    // It is built from its sources, for the big tests alone.
-    if full() && By::Oci("youki").is_here() {
-        conforms(By::Oci("youki"), DiskChoice::Auto).await;
+async fn youki_is_refused() {
+    if !By::YOUKI.is_here() {
+        return;
     }
+    let world = World::new(DiskChoice::Ext4);
+    let mut config = world.config.clone();
+    config.run = world.folder().join("youki");
+    let opened = tokio::task::spawn_blocking(|| By::YOUKI.open(config)).await.unwrap();
+    let refused = words(&opened.unwrap_err());
+    assert!(refused.contains("is youki"), "{refused}");
 }
 
 #[tokio::test]
@@ -112,10 +117,6 @@ const FIRST: Duration = Duration::from_secs(10);
 /// Tries one sandbox first. Where it fails, that is said and leaves nothing.
 async fn conforms_where_it_makes_sandboxes(command: &'static str) {
     let by = By::Oci(command);
-    if !full() {
-        println!("{command} is tried with the big numbers only");
-        return;
-    }
     if !by.is_here() {
         return;
     }
@@ -166,41 +167,48 @@ rmdir $place
 exit $ended
 "#;
 
+/// Conformance, and every test that is run with each kind of maker.
 #[tokio::test]
-async fn crun_conforms_where_it_runs() {
-    if !By::Oci("crun").is_here() {
+async fn crun_is_tried_where_it_runs() {
+    if By::CRUN.is_here() {
+        conforms(By::CRUN, DiskChoice::Auto).await;
         return;
     }
-    // crun before 1.9 refuses cgroups of both versions side by side if version 2 has controllers of its own there.
-    let beside = fs::read_to_string("/sys/fs/cgroup/unified/cgroup.controllers").unwrap_or_default();
-    if beside.trim().is_empty() {
-        conforms(By::Oci("crun"), DiskChoice::Auto).await;
+    let beside = controllers_beside();
+    if beside.is_empty() || Command::new("crun").arg("--version").output().is_err() {
         return;
     }
-    let world = World::by(By::Oci("crun"), DiskChoice::Ext4);
+    let world = World::by(By::CRUN, DiskChoice::Ext4);
     match world.provider.create(&world.spec()).await {
         Ok(made) => world.provider.destroy(made.id).await.unwrap(),
         Err(refused) => assert!(words(&refused).contains("hybrid"), "{}", words(&refused)),
     }
     assert_eq!(world.files(), [] as [&std::path::Path; 0]);
     drop(world);
-    if beside.trim() != "hugetlb" {
-        println!(
-            "crun refuses this machine, and {beside:?} cannot be given to version 1 for a while: so it is not tried"
-        );
+    if beside != "hugetlb" {
+        println!("{beside} cannot be given to version 1 for a while: so crun is not tried");
         return;
     }
     let mut again = Command::new("unshare");
     again.args(["--mount", "sh", "-c", WITHOUT_CONTROLLERS_BESIDE, "sh"]);
     again.arg(std::env::current_exe().unwrap());
-    again.args(["--exact", "--nocapture", "conforms::crun_conforms_where_it_runs"]);
+    again.args(["--nocapture", "crun"]);
     let output = tokio::task::spawn_blocking(move || again.output().unwrap())
         .await
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(99) {
-        println!("crun refuses this machine, and hugetlb cannot be mounted as version 1: so it is not tried");
+        println!("hugetlb cannot be mounted as version 1: so crun is not tried");
         return;
     }
-    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+    assert!(output.status.success() && !said.contains("not tried"), "{said}");
+    let passed = said
+        .split(" passed")
+        .next()
+        .and_then(|before| before.rsplit(' ').next());
+    let passed: usize = passed.and_then(|number| number.parse().ok()).unwrap_or(0);
+    assert!(passed > 1, "{said}");
+    for line in said.lines().filter(|line| line.contains("p50")) {
+        println!("{line}");
+    }
 }

@@ -5,20 +5,17 @@
 /// Runs each of these with each kind of maker that this machine has.
 macro_rules! on_each {
     ($($name:ident),* $(,)?) => {
-        mod by_runc {
+        on_each!(by_runc, RUNC: $($name),*);
+        on_each!(by_crun, CRUN: $($name),*);
+        on_each!(by_docker, Docker: $($name),*);
+    };
+    ($module:ident, $by:ident: $($name:ident),*) => {
+        mod $module {
             $(
                 #[tokio::test]
                 async fn $name() {
-                    super::$name($crate::world::By::RUNC).await;
-                }
-            )*
-        }
-        mod by_docker {
-            $(
-                #[tokio::test]
-                async fn $name() {
-                    if $crate::world::By::Docker.is_here() {
-                        super::$name($crate::world::By::Docker).await;
+                    if $crate::world::By::$by.is_here() {
+                        super::$name($crate::world::By::$by).await;
                     }
                 }
             )*
@@ -26,6 +23,7 @@ macro_rules! on_each {
     };
 }
 
+mod bombs;
 mod conforms;
 mod disks;
 mod escapes;

@@ -56,19 +56,26 @@ pub(crate) enum By {
 
 impl By {
     pub(crate) const RUNC: Self = Self::Oci("runc");
+    pub(crate) const CRUN: Self = Self::Oci("crun");
+    pub(crate) const YOUKI: Self = Self::Oci("youki");
 
     /// Whether it can be tried here; where it cannot, the reason is printed.
     pub(crate) fn is_here(self) -> bool {
-        match self {
-            Self::Oci(command) => {
-                let is_here = Command::new(found(command)).arg("--version").output().is_ok();
-                if !is_here {
-                    println!("{command} is not installed here, so it is not tried");
-                }
-                is_here
-            }
-            Self::Docker => DockerEngine::of_this_process().is_some(),
-        }
+        let Self::Oci(command) = self else {
+            return DockerEngine::of_this_process().is_some();
+        };
+        let why_not = if ["youki", "runsc"].contains(&command) && !full() {
+            "is built from its sources, for the big tests alone"
+        } else if Command::new(found(command)).arg("--version").output().is_err() {
+            "is not installed here"
+        } else if self == Self::CRUN && !controllers_beside().is_empty() {
+            // Before 1.9 it does.
+            "refuses machines where version 2 of cgroups has controllers beside version 1"
+        } else {
+            return true;
+        };
+        println!("{command} {why_not}, so it is not tried");
+        false
     }
 
     pub(crate) fn open(self, config: Config) -> Result<ContainerProvider, ProviderError> {
@@ -78,6 +85,12 @@ impl By {
             Self::Docker => sandbox_docker::open(&DockerEngine::of_this_process().unwrap().socket(), config, images),
         }
     }
+}
+
+/// The controllers that version 2 of cgroups has where most are version 1's.
+pub(crate) fn controllers_beside() -> String {
+    let all = fs::read_to_string("/sys/fs/cgroup/unified/cgroup.controllers").unwrap_or_default();
+    all.trim().to_owned()
 }
 
 /// A program of this machine, or one of those that `scripts/prepare tests` puts into a folder of their own.
