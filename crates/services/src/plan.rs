@@ -91,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) worker: Worker,
     /// Statements that are checked at once, of all services.
     pub(crate) checks: Arc<Gate>,
+    /// Scripts that run at once, of all services.
+    pub(crate) scripts: Arc<Gate>,
     /// Files that are read at once, of all services.
     pub(crate) files: Arc<Gate>,
 }

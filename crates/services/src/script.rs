@@ -5,7 +5,7 @@
 //! script never sees, and under the same checks of addresses, sizes and times.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -21,6 +21,7 @@ use worker::{Fetch, FetchRequest, ScriptJob, ScriptLimits, Worker, WorkerError};
 
 use crate::definition::{Access, Method};
 use crate::exchange::{Exchange, Received};
+use crate::gate::Gate;
 use crate::plan::{HttpMethod, HttpPlan, MethodPlan};
 use crate::refusal::words;
 use crate::request::Outgoing;
@@ -62,6 +63,8 @@ pub(crate) struct ScriptPlan {
     pub(crate) reading: HashMap<String, Method>,
     pub(crate) asked: HttpMethod,
     pub(crate) worker: Worker,
+    /// Scripts of all services.
+    pub(crate) running: Arc<Gate>,
 }
 
 /// What a script says of a request.

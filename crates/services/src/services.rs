@@ -89,6 +89,7 @@ impl Services {
             tls: trust.tls()?,
             tasks: tasks.clone(),
             checks: shares(worker.checkers()),
+            scripts: shares(worker.scripts()),
             files: shares(worker.files()),
             worker,
         };
@@ -286,9 +287,13 @@ impl Services {
 
 /// The places that a call takes up, as soon as there are any.
 async fn enter(plan: &Plan, method: &MethodPlan, session: SessionId, deadline: Instant) -> Result<Vec<Place>, Failure> {
+    let of_all_services = match &plan.upstream {
+        Upstream::Script(script) => Some(&*script.running),
+        Upstream::Http(_) | Upstream::Mcp(_) | Upstream::Sql(_) => None,
+    };
     let entering = async {
-        let mut places = Vec::with_capacity(2);
-        for gate in method.gate.iter().chain([&plan.gate]) {
+        let mut places = Vec::with_capacity(3);
+        for gate in method.gate.iter().chain([&plan.gate]).chain(of_all_services) {
             places.push(gate.enter(session, &method.what).await?);
         }
         Ok(places)
@@ -296,10 +301,7 @@ async fn enter(plan: &Plan, method: &MethodPlan, session: SessionId, deadline: I
     tokio::time::timeout_at(deadline, entering).await.unwrap_or_else(|_| {
         Err(Failure::new(
             Code::Timeout,
-            format!(
-                "{}: other calls of the service took all the time there was",
-                method.what
-            ),
+            format!("{}: other calls took all the time there was", method.what),
         )
         .remedy("make fewer calls at once"))
     })

@@ -133,6 +133,12 @@ impl Worker {
         self.0.config.checkers
     }
 
+    /// How many scripts run at once.
+    #[must_use]
+    pub fn scripts(&self) -> usize {
+        self.0.config.scripts
+    }
+
     /// How many files are read at once.
     #[must_use]
     pub fn files(&self) -> usize {

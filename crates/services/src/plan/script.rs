@@ -71,5 +71,6 @@ pub(super) fn plan(
             accept: HeaderValue::from_static("application/json"),
         },
         worker: shared.worker.clone(),
+        running: Arc::clone(&shared.scripts),
     }))
 }

@@ -294,13 +294,20 @@ impl Rig {
 
 /// Reads statements as `belljar worker` does.
 pub(crate) fn guard() -> Worker {
+    guard_with(|_| {})
+}
+
+/// The same, with other settings.
+pub(crate) fn guard_with(differs: fn(&mut worker::Config)) -> Worker {
     let tests = std::env::current_exe().unwrap();
     let program = tests.parent().unwrap().parent().unwrap().join("examples/guard");
-    Worker::new(worker::Config {
+    let mut config = worker::Config {
         program,
         arguments: Vec::new(),
         ..worker::Config::default()
-    })
+    };
+    differs(&mut config);
+    Worker::new(config)
 }
 
 /// The credential stands in it in no spelling.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use services::{Bound, Call, Catalogue, Code, Failure, ServiceSettings, Services, Trust};
 use worker::Worker;
 
-use crate::rig::{HOST, KEY, Names, Secrets, Upstream, assert_clean, guard, ok, status};
+use crate::rig::{HOST, KEY, Names, Secrets, Upstream, assert_clean, guard, guard_with, ok, status};
 
 const DEFINITION: &str = r#"
 name = "glue"
@@ -108,9 +108,13 @@ fn glue(base: &str, hosts: &str, worker: Worker) -> Glue {
 
 impl Glue {
     async fn ask(&self, method: &str, arguments: Value) -> Result<Value, Failure> {
+        self.ask_as(SessionId::new(), method, arguments).await
+    }
+
+    async fn ask_as(&self, session: SessionId, method: &str, arguments: Value) -> Result<Value, Failure> {
         let arguments = RawValue::from_string(arguments.to_string()).unwrap();
         let call = Call {
-            session: SessionId::new(),
+            session,
             service: "glue",
             method,
             arguments: &arguments,
@@ -268,5 +272,37 @@ async fn what_a_request_failed_with_is_what_the_call_fails_with() {
             failure.message.starts_with("glue.upsert: ") && failure.message.contains("because"),
             "{failure}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_094_a_session_leaves_those_who_run_scripts_to_the_others() {
+    let (begun, begins) = tokio::sync::watch::channel(0);
+    let upstream = Upstream::start(move |_, _| {
+        begun.send_modify(|count| *count += 1);
+        let never = futures::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+        axum::response::Response::new(axum::body::Body::from_stream(never))
+    })
+    .await;
+    let glue = glue(&upstream.base(), "", guard_with(|config| config.scripts = 4));
+    let session = SessionId::new();
+    let never_done = json!({ "what": "fetch", "where": "/contacts/1" });
+    let greedy = futures::future::select_all((0..4).map(|_| {
+        let (glue, asked) = (&glue, never_done.clone());
+        Box::pin(async move { glue.ask_as(session, "run", asked).await })
+    }));
+    let mut begins = begins;
+    let asking = async {
+        // It has its half, and would have had the others if it could.
+        begins.wait_for(|count| *count >= 2).await.unwrap();
+        for _ in 0..10 {
+            assert_eq!(glue.ask("run", json!({ "what": "globals" })).await.unwrap(), json!([]));
+        }
+        assert_eq!(*begins.borrow(), 2);
+    };
+    tokio::select! {
+        biased;
+        (result, ..) = greedy => panic!("the others had to wait for {result:?}"),
+        () = asking => {}
     }
 }
