@@ -106,6 +106,7 @@ async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
         services: Some(Callable::new(Arc::new(outward.catalogue), outward.services)),
         egress: Some(wiring::egress(settings, own.join("egress"), &secrets, dialer)),
         files: wiring::files(settings, &own, &secrets)?,
+        skills: Some(wiring::reading_skills(settings)),
         traces: wiring::traces(settings, &way)?,
     };
     let control = Control::start(config, store.clone(), providers, sandboxes, outside, work.clone()).await?;
@@ -165,10 +166,10 @@ async fn follow_image(settings: &Settings, mut base: Base, control: &Control) ->
     let mut failed = false;
     loop {
         tokio::time::sleep(LOOK_FOR_IMAGE).await;
-        let found = tokio::task::block_in_place(|| wiring::base_after(settings, &base));
+        let found = tokio::task::block_in_place(|| wiring::base(settings));
         match found {
-            Ok(None) => failed = false,
-            Ok(Some(newer)) => {
+            Ok(same) if same == base => failed = false,
+            Ok(newer) => {
                 base = newer.clone();
                 if let Err(error) = control.set_base(newer).await {
                     tracing::warn!(

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use causes::with_causes;
-use control::{Base, Files, MakeBroker, Refresh};
+use control::{Base, Files, MakeBroker, ReadSkills, Refresh};
 use dial::Dialer;
 use egress::{Broker, Surroundings};
 use images::Images;
@@ -142,19 +142,14 @@ fn wanted(images: &Images, wanted: &str) -> anyhow::Result<(ImageDigest, Option<
 
 /// What control makes sandboxes of.
 pub(crate) fn base(settings: &Settings) -> anyhow::Result<Base> {
-    let images = images(settings);
-    let (image, refresh) = wanted(&images, &settings.sandbox.image)?;
-    let skills = skills(&images, &image).into();
-    Ok(Base { image, skills, refresh })
+    let (image, refresh) = wanted(&images(settings), &settings.sandbox.image)?;
+    Ok(Base { image, refresh })
 }
 
-/// The same, where it is another by now: something was built or taken in.
-pub(crate) fn base_after(settings: &Settings, before: &Base) -> anyhow::Result<Option<Base>> {
-    let (image, refresh) = wanted(&images(settings), &settings.sandbox.image)?;
-    if (&image, &refresh) == (&before.image, &before.refresh) {
-        return Ok(None);
-    }
-    base(settings).map(Some)
+/// What says to control which skills an image brings.
+pub(crate) fn reading_skills(settings: &Settings) -> Box<ReadSkills> {
+    let images = images(settings);
+    Box::new(move |image| skills(&images, image))
 }
 
 /// What control is started with.
@@ -200,7 +195,7 @@ pub(crate) fn known_skills(settings: &Settings) -> Vec<String> {
     skills.into_iter().map(|skill| skill.name).collect()
 }
 
-/// The skills that the image brings. A skill that cannot be read is left out, and the log says which.
+/// The skills that an image brings. A skill that cannot be read is left out, and the log says which.
 fn skills(images: &Images, image: &ImageDigest) -> Vec<Skill> {
     let Some(folder) = images.folder_in(image, "skills") else {
         return Vec::new();

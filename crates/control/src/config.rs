@@ -1,14 +1,12 @@
 //! What an operator decides.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use domain::{Placement, RunLimits, ToolDefinition};
 use knowledge::Knowledge;
 use policy::Policies;
 use sandbox::{ImageDigest, Limits};
-use skills::Skill;
 use store::Caps;
 
 /// Checked settings; the program that reads them says what a key is called.
@@ -73,25 +71,19 @@ pub struct Config {
 }
 
 /// The image that sandboxes are made of, as long as no generation of it is newer.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Base {
     /// Which.
     pub image: ImageDigest,
-    /// Every skill that it brings.
-    pub skills: Arc<[Skill]>,
     /// What of it is built anew from time to time; nothing where this is left out.
     pub refresh: Option<Refresh>,
 }
 
 impl Base {
-    /// An image that brings no skills and stays as it is.
+    /// An image that stays as it is.
     #[must_use]
     pub fn new(image: ImageDigest) -> Self {
-        Self {
-            image,
-            skills: Arc::new([]),
-            refresh: None,
-        }
+        Self { image, refresh: None }
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::approvals::Approvals;
 use crate::attempts::Attempts;
+use crate::brought::{Brought, ReadSkills};
 use crate::dispatch::Dispatch;
 use crate::generations::Generations;
 use crate::housing::Housing;
@@ -30,6 +31,8 @@ pub struct Outside {
     pub egress: Option<Box<MakeBroker>>,
     /// Where files of workspaces are kept; nowhere but on their disks where this is left out.
     pub files: Option<Files>,
+    /// Says which skills an image brings; none does where this is left out.
+    pub skills: Option<Box<ReadSkills>>,
     /// Where traces are told.
     pub traces: Traces,
 }
@@ -46,6 +49,7 @@ pub(crate) struct Inner {
     pub(crate) services: Option<Callable>,
     pub(crate) broker: Option<Broker>,
     pub(crate) files: Option<Files>,
+    pub(crate) brought: Brought,
     pub(crate) traces: Traces,
     /// By which signed URLs are given out and taken back.
     pub(crate) clock: SteadyClock,
@@ -110,6 +114,7 @@ impl Control {
             providers,
             services: outside.services,
             files: outside.files,
+            brought: Brought::new(outside.skills),
             traces: outside.traces,
             clock: SteadyClock::begin(),
             broker,

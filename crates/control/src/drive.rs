@@ -113,7 +113,9 @@ impl Control {
             live.note(&mut writing, ended.events);
             return Ok(None);
         }
-        let offer = self.offer(layers, &run.trigger);
+        let kept = self.0.store.image_of(Asker::System, live.session).await?;
+        let image = kept.unwrap_or_else(|| self.image());
+        let offer = self.offer(layers, &run.trigger, image).await;
         let mut done = run.turn;
         let mut calls = HashMap::new();
         let mut last_reply = 0;

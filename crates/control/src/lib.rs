@@ -14,7 +14,7 @@
 //! snapshots                      what is kept of a session, what it goes back to, and its forks
 //! generations                    the image as new sessions get it, built anew from time to time
 //! files                          workspaces, kept where their disks are not
-//! rights, offer                  what a session may do, and what a run is given of it
+//! rights, brought, offer         what a session may do, what its image brings, and what a run is given of both
 //! approvals                      what people are asked, and what waits for their answers
 //! link, calls, way_out, attempts what comes out of sandboxes
 //! turns, history, compaction     one call of a model
@@ -26,6 +26,7 @@
 mod api;
 mod approvals;
 mod attempts;
+mod brought;
 mod calls;
 mod compaction;
 mod config;
@@ -52,6 +53,7 @@ mod way_out;
 
 pub use ::link::server::ServiceAnswer;
 pub use api::{FileStream, GenerationEntry, Health, ImageEntry, SandboxEntry, SandboxFigures};
+pub use brought::ReadSkills;
 pub use calls::Callable;
 pub use config::{Base, Config, Refresh, WarmPool};
 pub use control::{Control, Outside};

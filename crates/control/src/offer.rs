@@ -7,6 +7,7 @@ use domain::{RunLimits, ToolDefinition, Trigger};
 use policy::{Decision, Layers, Limits, Outcome};
 use protocol::{Grants, ServiceGrant};
 use providers::Model;
+use sandbox::ImageDigest;
 use store::Caps;
 
 use crate::Control;
@@ -15,6 +16,8 @@ use crate::approvals::{ACCESS, ACCESS_SERVICE};
 /// What a run may use.
 #[derive(Debug)]
 pub(crate) struct Offer {
+    /// What its session's sandbox is made of, or was: what is said of skills is true there.
+    pub(crate) image: ImageDigest,
     /// The system prompt, whole.
     pub(crate) system: String,
     /// The tools that the model is told of.
@@ -73,8 +76,9 @@ fn is_there(decision: &Decision) -> bool {
 }
 
 impl Control {
-    /// What a run that was caused by a trigger is given under these layers.
-    pub(crate) fn offer(&self, layers: Arc<Layers>, trigger: &Trigger) -> Offer {
+    /// What a run that was caused by a trigger is given under these layers, in a sandbox of this image.
+    pub(crate) async fn offer(&self, layers: Arc<Layers>, trigger: &Trigger, image: ImageDigest) -> Offer {
+        let brought = self.0.brought.skills(&image).await;
         let config = &self.0.config;
         let limits = layers.limits();
         let tools: Vec<_> = config
@@ -83,9 +87,7 @@ impl Control {
             .filter(|tool| is_there(&layers.tool(&tool.name)))
             .cloned()
             .collect();
-        let base = self.base();
-        let skills: Vec<_> = base
-            .skills
+        let skills: Vec<_> = brought
             .iter()
             .filter(|skill| layers.skill(&skill.name).is_allowed())
             .collect();
@@ -99,6 +101,7 @@ impl Control {
             (Vec::new(), Vec::new(), Duration::ZERO)
         };
         Offer {
+            image,
             system: config.system.clone().unwrap_or_else(|| {
                 let lines: Vec<_> = services
                     .iter()

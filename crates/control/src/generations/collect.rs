@@ -1,7 +1,7 @@
 //! Images that nobody uses any more are removed.
 //!
-//! One is used where it is the newest, or what the next is made from; where a sandbox was made from it; and where the disk of
-//! a session, or a snapshot, lies over it.
+//! One is used where it is the newest, or what the next is made from; where a sandbox was made from it, or will be for a run
+//! under way; and where the disk of a session, or a snapshot, lies over it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -75,6 +75,8 @@ impl Control {
         let sandboxes = provider.list().await?;
         used.extend(sandboxes.into_iter().map(|status| status.image));
         used.extend(self.images_for_new());
+        let active = self.0.lives.all().into_iter().filter_map(|live| live.active());
+        used.extend(active.map(|active| active.offer.image.clone()));
         let building = rows.iter().filter(|row| row.state == GenerationState::Building);
         used.extend(building.filter_map(|row| Some(row.made_of.as_ref()?.parent.clone())));
         used.extend(newest_ready(rows).and_then(|row| row.digest.clone()));

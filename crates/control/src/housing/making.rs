@@ -7,7 +7,7 @@ use std::time::Duration;
 use causes::with_causes;
 use domain::{SandboxId, SessionId};
 use link::server::{Linked, Outfit};
-use sandbox::{ProviderError, SandboxSpec, SandboxState, SandboxStatus};
+use sandbox::{ImageDigest, ProviderError, SandboxSpec, SandboxState, SandboxStatus};
 use store::{Asker, SessionToken};
 use tokio::time::{Instant, sleep};
 
@@ -69,7 +69,7 @@ impl Control {
         let mut spec = SandboxSpec {
             id: SandboxId::new(),
             session: live.session,
-            image: self.image(),
+            image: self.image_for(live),
             limits: self.0.config.sandbox,
             builder: false,
         };
@@ -86,13 +86,23 @@ impl Control {
         }
     }
 
-    /// Makes a sandbox of the image that the session's disk began with, or else of the newest. Where an image is gone that
+    /// What a session without a disk gets: what its run under way was told of, or else the newest.
+    pub(super) fn image_for(&self, live: &Live) -> ImageDigest {
+        live.active()
+            .map_or_else(|| self.image(), |active| active.offer.image.clone())
+    }
+
+    /// Makes a sandbox of the image that the session's disk began with, or else of the one that is its. Where an image is gone that
     /// should be there, the session goes on with another rather than not at all.
     async fn create_for(&self, live: &Arc<Live>, spec: &mut SandboxSpec) -> Result<SandboxStatus, HousingError> {
         let store = &self.0.store;
         let kept = store.image_of(Asker::System, live.session).await;
         let kept = kept.map_err(HousingError::Store)?;
-        let mut images: Vec<_> = kept.into_iter().chain(self.images_for_new()).collect();
+        let mut images: Vec<_> = kept
+            .into_iter()
+            .chain([self.image_for(live)])
+            .chain(self.images_for_new())
+            .collect();
         images.dedup();
         let mut made = Err(HousingError::Vanished);
         for image in images {

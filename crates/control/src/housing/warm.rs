@@ -176,7 +176,7 @@ impl Control {
     /// Gives a session without files one that was made ahead, if there is any.
     pub(super) async fn claim_warm(&self, live: &Arc<Live>) -> Result<Option<Arc<Housed>>, HousingError> {
         let warm = &self.0.housing.warm;
-        while let Some(ready) = warm.take(&self.image(), &self.0.config) {
+        while let Some(ready) = warm.take(&self.image_for(live), &self.0.config) {
             warm.work.notify_one();
             let id = ready.status.id;
             if !ready.linked.is_connected() {
