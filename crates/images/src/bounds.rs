@@ -1,6 +1,7 @@
 //! What an image may take: names, files, and room on the file system that images lie on.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ pub(crate) const MOST: u64 = 4_000_000;
 /// What is remembered of files with several names, in bytes, and what one takes beside its name.
 const REMEMBERED: usize = 64 << 20;
 const PLACE: usize = 64;
+/// What is held at one time of the names in a folder and in those that it lies in, in bytes.
+const HELD: usize = 64 << 20;
 
 /// What of a file system is never taken: of its bytes and of its inodes this part, and no more than so many. The store, the
 /// session disks and the machine itself may have theirs on the same one.
@@ -45,6 +48,31 @@ impl Firsts {
             return Ok(None);
         }
         Ok(self.names.get(&file).map(PathBuf::as_path))
+    }
+}
+
+/// The bytes of names that are held at one time. Whoever lets go of names puts back the value from before them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Names(usize);
+
+impl Names {
+    /// So many are held that there is room for so many more of this length.
+    #[cfg(test)]
+    pub(crate) fn with_room_for(count: usize, length: usize) -> Self {
+        Self(HELD - count * (length + PLACE))
+    }
+
+    /// Counts one more.
+    pub(crate) fn hold(&mut self, name: &OsStr) -> io::Result<()> {
+        self.0 += name.len() + PLACE;
+        if self.0 > HELD {
+            return Err(io::Error::other(format!(
+                "there are more names in one folder than an image can have: with {PLACE} bytes beside each they may take {} MiB; \
+                 spread the files over several folders",
+                HELD >> 20
+            )));
+        }
+        Ok(())
     }
 }
 

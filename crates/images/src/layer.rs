@@ -9,7 +9,7 @@ use sandbox::ImageDigest;
 use sha2::{Digest, Sha256};
 use tar::{EntryType, Header};
 
-use crate::bounds::{Firsts, Room};
+use crate::bounds::{Firsts, Names, Room};
 use crate::{BuildError, whiteout};
 
 /// Bytes with their name.
@@ -42,6 +42,11 @@ impl Blob {
 /// What the files take away of lower layers becomes entries of OCI's kind. Devices, pipes and sockets are left out: a sandbox
 /// gets its own. So are extended attributes.
 pub(crate) fn write(root: &Path, epoch: u64, to: &Path) -> Result<Blob, BuildError> {
+    write_beside(Names::default(), root, epoch, to)
+}
+
+/// The same, while these names are held.
+fn write_beside(names: Names, root: &Path, epoch: u64, to: &Path) -> Result<Blob, BuildError> {
     let file = File::create(to).map_err(BuildError::file("make", to))?;
     let beside = file.try_clone().map_err(BuildError::file("make", to))?;
     let writer = Hashing {
@@ -55,6 +60,7 @@ pub(crate) fn write(root: &Path, epoch: u64, to: &Path) -> Result<Blob, BuildErr
         tar: tar::Builder::new(writer),
         room: Room::of(&beside),
         firsts: Firsts::default(),
+        names,
     };
     layer.folder(Path::new(""))?;
     let writer = layer.tar.into_inner().map_err(BuildError::file("write", to))?;
@@ -75,14 +81,18 @@ struct Layer<'a> {
     tar: tar::Builder<Hashing>,
     room: Room<'a>,
     firsts: Firsts,
+    names: Names,
 }
 
 impl Layer<'_> {
     fn folder(&mut self, relative: &Path) -> Result<(), BuildError> {
         let path = self.root.join(relative);
         let mut names = Vec::new();
+        let before = self.names;
         for entry in std::fs::read_dir(&path).map_err(BuildError::file("list", &path))? {
-            names.push(entry.map_err(BuildError::file("list", &path))?.file_name());
+            let name = entry.map_err(BuildError::file("list", &path))?.file_name();
+            self.names.hold(&name).map_err(BuildError::file("list", &path))?;
+            names.push(name);
         }
         names.sort_unstable();
         for name in names {
@@ -95,6 +105,7 @@ impl Layer<'_> {
                 self.folder(&relative)?;
             }
         }
+        self.names = before;
         Ok(())
     }
 
@@ -203,6 +214,23 @@ mod tests {
 
         std::fs::write(second.path().join("b/two"), "TWO").unwrap();
         assert_ne!(blob.hex, write(second.path(), 1_000, &two).unwrap().hex);
+    }
+
+    #[test]
+    fn names_of_a_folder_and_of_those_above_count_together() {
+        let root = root(&["a/one", "b/two"]);
+        let to = tempfile::tempdir().unwrap();
+        let written = |count| {
+            write_beside(
+                Names::with_room_for(count, 4),
+                root.path(),
+                1_000,
+                &to.path().join("layer"),
+            )
+        };
+        written(4).unwrap();
+        let error = std::error::Error::source(&written(3).unwrap_err()).unwrap().to_string();
+        assert!(error.contains("more names in one folder"), "{error}");
     }
 
     #[test]
