@@ -11,6 +11,7 @@ mod output;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -25,10 +26,13 @@ use crate::process::{End, NOT_STARTED, Program, RunError, Running};
 use crate::toolbox::{Answer, Bounds, Failure, words};
 use output::{Output, Said};
 
+/// In a function, as the code that is run sees what stands at the top.
 const BOOTSTRAP: &str = concat!(
+    "(() => {",
     include_str!("exec/files.js"),
     include_str!("exec/services.js"),
-    include_str!("exec/bootstrap.js")
+    include_str!("exec/bootstrap.js"),
+    "})();"
 );
 /// The most code that is run.
 const MAX_CODE: usize = 1024 * 1024;
@@ -118,11 +122,15 @@ impl Exec {
         let name = format!("exec-{}-{number}", std::process::id());
         let mut output = Output::new(&tools.files, &name, &mark, bounds.output_bytes);
         let end = running
-            .finish(&node, bounds.deadline, bounds.stop, |bytes| {
+            .finish_when(&node, bounds.deadline, bounds.stop, |bytes| {
                 let text = output.push(bytes);
                 if !text.is_empty() {
                     (bounds.progress)(&text);
                 }
+                if output.is_over() {
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
             })
             .await?;
         let (console, said) = output.finish();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,7 +57,7 @@ pub(crate) struct Running {
 /// How a program ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// By itself, with this code; 128 + n after signal n.
+    /// By itself, with this code; 128 + n after signal n; 0 where it had done its work.
     Exited(i32),
     /// It took too long.
     TimedOut,
@@ -147,11 +148,26 @@ impl Running {
     /// Gives each piece of output to `take` until the program ends, `deadline` or `stop`. When it returns, every process of
     /// the program is dead.
     pub(crate) async fn finish(
-        mut self,
+        self,
         program: &Path,
         deadline: Instant,
         stop: &Stop,
         mut take: impl FnMut(&[u8]) + Send,
+    ) -> Result<End, RunError> {
+        let take = |bytes: &[u8]| {
+            take(bytes);
+            ControlFlow::Continue(())
+        };
+        self.finish_when(program, deadline, stop, take).await
+    }
+
+    /// The same; where `take` breaks, the program has done its work, and ends then whether it wants to or not.
+    pub(crate) async fn finish_when(
+        mut self,
+        program: &Path,
+        deadline: Instant,
+        stop: &Stop,
+        mut take: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
     ) -> Result<End, RunError> {
         let mut buffer = vec![0; 16 * 1024];
         let mut open = true;
@@ -161,7 +177,10 @@ impl Running {
                 biased;
                 read = self.output.read(&mut buffer), if open => match read {
                     Ok(0) | Err(_) => open = false,
-                    Ok(length) => take(&buffer[..length]),
+                    Ok(length) => if take(&buffer[..length]).is_break() {
+                        self.kill(program).await?;
+                        return Ok(End::Exited(0));
+                    },
                 },
                 status = self.supervisor.wait() => {
                     let status = status.map_err(|source| RunError::Lost { program: program.to_owned(), source })?;
@@ -178,7 +197,7 @@ impl Running {
             while open {
                 match self.output.read(&mut buffer).await {
                     Ok(0) | Err(_) => open = false,
-                    Ok(length) => take(&buffer[..length]),
+                    Ok(length) => open = take(&buffer[..length]).is_continue(),
                 }
             }
         };

@@ -1,17 +1,16 @@
 // --- The process -----------------------------------------------------------------------------------------------------
 // Runs one piece of code as the body of an async function. It waits on standard input for a line of JSON
 // ({mark, code, folders, services}), lets the code write to standard output as it likes, and says at the end, behind the
-// mark, what came of it: `value:SHAPE\nJSON`, `nothing` or `error:TEXT`. Whoever holds the other end kills it when it takes
-// too long.
+// mark and the number of its bytes, what came of it: `value:SHAPE\nJSON`, `nothing` or `error:TEXT`. Whoever holds the other end
+// kills it as soon as all of that was read, or when it takes too long: nothing that the code does to this process, or leaves
+// running in it, keeps it from ending.
 const { createRequire, stripTypeScriptTypes } = require('node:module');
 const { inspect } = require('node:util');
 const vm = require('node:vm');
 
-/**
- * Ends the process at once. An ordinary exit waits for the engine's own threads, and now and then for ever: on a busy machine
- * one of them can miss that it is to end. Code that puts something else in its place is killed at its deadline.
- */
-const leave = process.kill.bind(process, process.pid, 'SIGKILL');
+/** As they are before the code runs, which may put others in their place. */
+const say = process.stdout.write.bind(process.stdout);
+const { byteLength } = Buffer;
 
 const NAME = 'exec';
 const OLDEST = 22;
@@ -155,7 +154,7 @@ function explain(error) {
 function end(text) {
   if (ended) return;
   ended = true;
-  process.stdout.write(`\x1e${mark}:${text}`, leave);
+  say(`\x1e${mark}:${byteLength(text)}:${text}`);
 }
 
 async function run(order) {
@@ -193,4 +192,3 @@ process.stdin.on('data', function take(piece) {
   process.stdin.unref?.();
   run(JSON.parse(received));
 });
-process.stdin.on('end', leave);

@@ -1,4 +1,4 @@
-//! What a process that runs code says: what the code wrote, and behind a mark what came of it.
+//! What a process that runs code says: what the code wrote, and behind a mark what came of it, with its length.
 
 use crate::Files;
 use crate::bounded::Collector;
@@ -22,6 +22,8 @@ pub(super) struct Output<'a> {
     /// The end of what came in, where it may be the beginning of the mark.
     held: Vec<u8>,
     state: State,
+    /// So many bytes of the outcome are still to come, as far as that is known.
+    left: usize,
     /// The outcome's first line, without its end: a word, a colon, and a value's shape or an error's beginning.
     head: Vec<u8>,
     /// What follows it.
@@ -31,6 +33,7 @@ pub(super) struct Output<'a> {
 #[derive(PartialEq, Eq)]
 enum State {
     Console,
+    Length,
     Head,
     Outcome,
 }
@@ -43,6 +46,7 @@ impl<'a> Output<'a> {
             console: Collector::clean(files, format!("{name}.txt"), half),
             held: Vec::new(),
             state: State::Console,
+            left: 0,
             head: Vec::new(),
             outcome: Collector::raw(files, format!("{name}.json"), half.saturating_sub(MAX_SHAPE)),
         }
@@ -57,7 +61,7 @@ impl<'a> Output<'a> {
         let mut bytes = [std::mem::take(&mut self.held).as_slice(), bytes].concat();
         if let Some(at) = bytes.windows(self.mark.len()).position(|window| window == self.mark) {
             let outcome = bytes.split_off(at);
-            self.state = State::Head;
+            self.state = State::Length;
             self.push_outcome(&outcome[self.mark.len()..]);
             return self.console.push(&bytes);
         }
@@ -71,7 +75,26 @@ impl<'a> Output<'a> {
         self.console.push(&bytes)
     }
 
+    /// Whether all was said that counts.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.state, State::Head | State::Outcome) && self.left == 0
+    }
+
     fn push_outcome(&mut self, mut bytes: &[u8]) {
+        while self.state == State::Length
+            && let [byte, rest @ ..] = bytes
+        {
+            bytes = rest;
+            match byte {
+                b':' => self.state = State::Head,
+                digit => {
+                    let digit = usize::from(digit.wrapping_sub(b'0'));
+                    self.left = self.left.saturating_mul(10).saturating_add(digit);
+                }
+            }
+        }
+        bytes = &bytes[..bytes.len().min(self.left)];
+        self.left -= bytes.len();
         if self.state == State::Head {
             let end = bytes.iter().position(|byte| *byte == b'\n');
             self.head.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
@@ -82,12 +105,13 @@ impl<'a> Output<'a> {
         self.outcome.push(bytes);
     }
 
-    /// Ends it: what the code wrote, and what came of it, if that was said.
+    /// Ends it: what the code wrote, and what came of it, if that was said whole.
     pub(super) fn finish(mut self) -> (String, Option<Said>) {
         let held = std::mem::take(&mut self.held);
         self.console.push(&held);
+        let is_over = self.is_over();
         let console = self.console.finish().text;
-        if self.state == State::Console {
+        if !is_over {
             return (console, None);
         }
         let head = String::from_utf8_lossy(&self.head).into_owned();
@@ -134,34 +158,46 @@ mod tests {
         (console, said)
     }
 
+    /// What came of the code, as the process says it.
+    fn told(outcome: &str) -> String {
+        format!("\x1eabcd:{}:{outcome}", outcome.len())
+    }
+
     #[test]
     fn console_and_outcome_are_parted_wherever_the_pipe_cuts() {
         for piece in [1, 2, 3, 5, 1_000] {
             let value = |json: &str| Some(Said::Value(json.to_owned()));
+            let answer = told("value:number\n42");
+            assert_eq!(said(&format!("hi\n{answer}"), piece), ("hi\n".to_owned(), value("42")));
+            let with_line = told("value:{a}\n{\"a\":\"\\n\"}");
+            assert_eq!(said(&format!("no end{with_line}"), piece).1, value("{\"a\":\"\\n\"}"));
+            assert_eq!(said(&told("nothing"), piece), (String::new(), Some(Said::Nothing)));
+            let error = told("error:TypeError: ü\n  at 1");
             assert_eq!(
-                said("hi\n\x1eabcd:value:number\n42", piece),
-                ("hi\n".to_owned(), value("42"))
-            );
-            assert_eq!(
-                said("no end\x1eabcd:value:{a}\n{\"a\":\"\\n\"}", piece).1,
-                value("{\"a\":\"\\n\"}")
-            );
-            assert_eq!(said("\x1eabcd:nothing", piece), (String::new(), Some(Said::Nothing)));
-            let error = Said::Error("TypeError: x\n  at 1".to_owned());
-            assert_eq!(
-                said("a\x1eabcd:error:TypeError: x\n  at 1", piece),
-                ("a".to_owned(), Some(error))
+                said(&format!("a{error}"), piece),
+                ("a".to_owned(), Some(Said::Error("TypeError: ü\n  at 1".to_owned())))
             );
             assert_eq!(
                 said("\x1eabc is not the mark\x1e", piece),
                 ("abc is not the mark".to_owned(), None)
             );
+            // What others write when all was said is nobody's; what was not said whole does not count.
+            assert_eq!(said(&format!("{answer} and more"), piece).1, value("42"));
+            assert_eq!(said(&answer[..answer.len() - 1], piece).1, None);
+            for malformed in [
+                "\x1eabcd:",
+                "\x1eabcd:1",
+                "\x1eabcd:x:value",
+                "\x1eabcd:99999999999999999999999:nothing",
+            ] {
+                assert_eq!(said(malformed, piece), (String::new(), None), "{malformed:?}");
+            }
         }
     }
 
     #[test]
     fn a_value_that_is_too_long_shows_its_shape() {
-        let text = format!("\x1eabcd:value:array of 9999 × number\n[{}]", "1,".repeat(9_999));
+        let text = told(&format!("value:array of 9999 × number\n[{}]", "1,".repeat(9_999)));
         let (_, Some(Said::Value(value))) = said(&text, 100) else {
             panic!("no value")
         };

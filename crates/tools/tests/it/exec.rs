@@ -4,7 +4,7 @@ use domain::ResultPart;
 use lifecycle::Stop;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, node_folder, words};
+use crate::bench::{Bench, PATIENCE, node_folder, words};
 
 async fn ok(bench: &Bench, code: &str) -> String {
     bench.ok("exec", json!({ "code": code })).await
@@ -272,6 +272,33 @@ async fn a_call_that_takes_too_long_or_too_much_is_killed() {
         said.starts_with("begun\n\n---\n[killed: the code took longer than 1 s]"),
         "{said}"
     );
+}
+
+#[tokio::test]
+async fn code_that_returned_ends_whatever_it_did_to_its_process() {
+    if node_folder().is_none() {
+        return;
+    }
+    let mut bench = Bench::new();
+    // Longer than the test has patience: whatever ends here, it was not the deadline.
+    bench.limits.tool_seconds = 2 * PATIENCE.as_secs();
+    for tampering in [
+        "process.kill = process._kill = process.reallyExit = process.exit = process.abort = () => {};",
+        "process.stdout.write = () => true; Buffer.byteLength = () => 1e9;",
+        "globalThis.leave = globalThis.end = () => {}; globalThis.ended = true; globalThis.mark = '';",
+        "try { leave = end = () => {}; ended = true; mark = ''; } catch {}",
+        "process.on('beforeExit', () => { for (;;); }); process.on('exit', () => { for (;;); });",
+        "setInterval(() => {}, 1); require('node:net').createServer().listen(0);",
+        "setTimeout(() => { for (;;); }, 1);",
+        "for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(name, () => {});",
+        "require('node:child_process').spawn('sleep', ['600'], { detached: true, stdio: 'inherit' }).unref();",
+    ] {
+        assert_eq!(
+            ok(&bench, &format!("{tampering} return 'done'")).await,
+            "\"done\"",
+            "{tampering}"
+        );
+    }
 }
 
 #[tokio::test]
