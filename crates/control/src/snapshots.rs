@@ -18,8 +18,9 @@ use domain::{SessionId, SnapshotId};
 use sandbox::ProviderError;
 use store::{Asker, NewSnapshot, Snapshot, StoreError};
 use tokio::sync::{MutexGuard, OwnedMutexGuard};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
+use crate::housing::meters::Transition;
 use crate::live::Live;
 use crate::{Control, ControlError};
 
@@ -222,7 +223,10 @@ impl Control {
 
     /// Keeps the files of a snapshot that was begun. Where that fails it is forgotten.
     async fn keep_files(&self, snapshot: Snapshot) -> Result<Snapshot, KeepError> {
-        let status = match self.0.housing.snapshot(snapshot.session, snapshot.id).await {
+        let began = Instant::now();
+        let kept = self.0.housing.snapshot(snapshot.session, snapshot.id).await;
+        self.stepped(snapshot.session, Transition::Snapshot, began, &kept);
+        let status = match kept {
             Ok(status) => status,
             Err(error) => {
                 // Where the host has only not answered it may still make it: then the row stays, so that it counts, until it is

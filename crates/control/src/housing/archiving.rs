@@ -8,8 +8,9 @@ use causes::with_causes;
 use domain::{SessionId, Timestamp};
 use link::server::{LinkError, Linked};
 use store::Asker;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
+use super::meters::Transition;
 use super::reconcile::ReconcileError;
 use super::{State, Suspects};
 use crate::live::Live;
@@ -56,13 +57,27 @@ impl Control {
     /// Puts a session away; where nobody asked for it, only one that nobody has used since then, and that loses nothing which
     /// cannot be made again.
     async fn put_away(&self, live: &Arc<Live>, unused_since: Option<Timestamp>) -> Result<(), ControlError> {
+        let began = Instant::now();
+        if !self.is_to_be_put_away(live).await? {
+            return Ok(());
+        }
+        let put_away = self.try_to_put_away(live, unused_since).await;
+        // What is in use, or has a reason to stay, was not begun.
+        if !matches!(put_away, Err(ControlError::Conflict(_))) {
+            self.stepped(live.session, Transition::Archive, began, &put_away);
+        }
+        put_away
+    }
+
+    async fn is_to_be_put_away(&self, live: &Live) -> Result<bool, ControlError> {
         let disks = self.0.housing.provider.disks().await;
         let disks = disks.map_err(|error| ControlError::internal("look for a disk", error))?;
         let kept = self.0.store.workspace(Asker::System, live.session).await?;
         // Without a disk, and not written down as archived, one is half put away: its files come back, and it is done anew.
-        if !disks.contains(&live.session) && kept.is_none_or(|kept| kept.archived.is_some()) {
-            return Ok(());
-        }
+        Ok(disks.contains(&live.session) || kept.is_some_and(|kept| kept.archived.is_none()))
+    }
+
+    async fn try_to_put_away(&self, live: &Arc<Live>, unused_since: Option<Timestamp>) -> Result<(), ControlError> {
         drop(self.without_run(Asker::System, live).await?);
         let stay = self.house(live).await?;
         let begun = timeout(BEGINS_WITHIN, live.files.begun(stay.id)).await;

@@ -25,14 +25,20 @@ pub(crate) enum Transition {
     Hibernate,
     /// A session whose processes were gone got a sandbox with its files.
     Wake,
+    /// The files of one that nobody uses were kept outside, and its disk removed.
+    Archive,
     /// A session whose sandbox was lost got another with its files.
     Replace,
+    /// A session's files were kept as they are.
+    Snapshot,
+    /// A session got the files of a snapshot.
+    Restore,
     /// One was removed, with its processes and all but its disk.
     Destroy,
 }
 
 impl Transition {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 12] = [
         Self::Create,
         Self::ClaimWarm,
         Self::ClaimCold,
@@ -40,7 +46,10 @@ impl Transition {
         Self::Thaw,
         Self::Hibernate,
         Self::Wake,
+        Self::Archive,
         Self::Replace,
+        Self::Snapshot,
+        Self::Restore,
         Self::Destroy,
     ];
 
@@ -53,7 +62,10 @@ impl Transition {
             Self::Thaw => "thaw",
             Self::Hibernate => "hibernate",
             Self::Wake => "wake",
+            Self::Archive => "archive",
             Self::Replace => "replace",
+            Self::Snapshot => "snapshot",
+            Self::Restore => "restore",
             Self::Destroy => "destroy",
         }
     }

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 use causes::with_causes;
 use sandbox::ProviderError;
 use store::Asker;
+use tokio::time::Instant;
 
+use super::meters::Transition;
 use super::{HousingError, State};
 use crate::live::{Live, lock};
 use crate::{Control, ControlError};
@@ -48,6 +50,7 @@ impl Control {
         let Some(snapshot) = live.owed() else { return Ok(()) };
         let provider = &self.0.housing.provider;
         lock(&self.0.housing.left).remove(&live.session);
+        let began = Instant::now();
         let mut brought = provider.restore(snapshot, live.session).await;
         if let Err(ProviderError::DiskInUse { sandbox, .. }) = brought {
             // One that a dead process left: it has the files that are to go.
@@ -55,6 +58,7 @@ impl Control {
             destroyed.map_err(HousingError::Provider)?;
             brought = provider.restore(snapshot, live.session).await;
         }
+        self.stepped(live.session, Transition::Restore, began, &brought);
         if let Err(ProviderError::NoSnapshot(_)) = brought {
             // It will never come: better the files that are there than none.
             tracing::error!(session = %live.session, %snapshot, "the files that a session was to have are gone; it goes on with those it has");

@@ -28,7 +28,7 @@ async fn with(differs: fn(&mut Files)) -> World {
     both(|_| {}, differs).await
 }
 
-async fn both(config: fn(&mut Config), differs: fn(&mut Files)) -> World {
+pub(crate) async fn both(config: fn(&mut Config), differs: fn(&mut Files)) -> World {
     World::new(Differs {
         config,
         outside: Arc::new(move |folder, _| {
@@ -116,7 +116,7 @@ fn tree(folder: &Path) -> BTreeMap<PathBuf, Seen> {
 }
 
 /// Archives a session, whose last run may have ended a moment ago, with whatever still runs in its sandbox.
-async fn archive(world: &World, session: SessionId) -> Result<(), ControlError> {
+pub(crate) async fn archive(world: &World, session: SessionId) -> Result<(), ControlError> {
     let _ = world.store.archive_session(Asker::System, session).await;
     world.control.archive_files(Asker::System, session).await
 }

@@ -17,6 +17,7 @@ mod sandboxes;
 mod services;
 mod sleep;
 mod snapshots;
+mod steps;
 mod tokens;
 mod traces;
 mod turns;
