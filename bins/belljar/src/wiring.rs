@@ -10,7 +10,7 @@ use causes::with_causes;
 use control::{Base, Files, MakeBroker, ReadSkills, Refresh};
 use dial::Dialer;
 use egress::{Broker, Surroundings};
-use images::Images;
+use images::ImageFolder;
 use lifecycle::Tasks;
 use llm::{CacheMarks, Effort, Thinking};
 use objects::{Objects, Tickets};
@@ -110,8 +110,8 @@ fn price(prices: Prices) -> SettingsPrice {
 }
 
 /// The folder of images.
-pub(crate) fn images(settings: &Settings) -> Images {
-    Images::open(images_folder(settings))
+pub(crate) fn images(settings: &Settings) -> ImageFolder {
+    ImageFolder::open(images_folder(settings))
 }
 
 pub(crate) fn images_folder(settings: &Settings) -> PathBuf {
@@ -125,7 +125,7 @@ pub(crate) fn image(settings: &Settings) -> anyhow::Result<ImageDigest> {
 
 /// The image that is meant, a digest as it is or else the newest that a recipe became, and what of it is built anew from time
 /// to time. One that is named by its digest stays as it is.
-fn wanted(images: &Images, wanted: &str) -> anyhow::Result<(ImageDigest, Option<Refresh>)> {
+fn wanted(images: &ImageFolder, wanted: &str) -> anyhow::Result<(ImageDigest, Option<Refresh>)> {
     if let Ok(digest) = wanted.parse() {
         return Ok((digest, None));
     }
@@ -196,7 +196,7 @@ pub(crate) fn known_skills(settings: &Settings) -> Vec<String> {
 }
 
 /// The skills that an image brings. A skill that cannot be read is left out, and the log says which.
-fn skills(images: &Images, image: &ImageDigest) -> Vec<Skill> {
+fn skills(images: &ImageFolder, image: &ImageDigest) -> Vec<Skill> {
     let Some(folder) = images.folder_in(image, "skills") else {
         return Vec::new();
     };

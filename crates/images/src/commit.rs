@@ -7,14 +7,14 @@ use std::path::PathBuf;
 
 use sandbox::{ImageDigest, inside};
 
-use crate::library::{ARCHIVE, Draft, FILES, Images};
+use crate::library::{ARCHIVE, Draft, FILES, ImageFolder};
 use crate::taking::take;
 use crate::{CommitError, Generation, LibraryError, layer, merging};
 
 /// How many layers there are above a base before they become one.
 const MOST_COMMITTED: usize = 16;
 
-impl Images {
+impl ImageFolder {
     /// Makes an image of another and of the upper layer of an overlay's `/knowledge`, which a stranger wrote and nobody writes
     /// meanwhile. Where nothing was written it is that other one.
     ///

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use tar::Header;
 
 use crate::layout::{self, BLOBS};
-use crate::library::{Images, LAYOUT};
+use crate::library::{ImageFolder, LAYOUT};
 use crate::{Generation, LibraryError};
 
-impl Images {
+impl ImageFolder {
     /// Writes the newest image of a name, or the one of a digest, into an archive that is not there.
     ///
     /// # Errors

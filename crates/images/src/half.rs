@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::LibraryError;
 use crate::bounds::Room;
-use crate::library::Images;
+use crate::library::ImageFolder;
 
 /// What the name of anything begins with that is still being made.
 pub(crate) const HALF: &str = "half-";
@@ -46,7 +46,7 @@ impl Half {
     }
 }
 
-impl Images {
+impl ImageFolder {
     /// Begins something; what others began and did not finish goes.
     pub(crate) fn begin(&self) -> Result<Half, LibraryError> {
         fs::create_dir_all(self.folder()).map_err(LibraryError::new("make the folder", self.folder()))?;

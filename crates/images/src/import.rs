@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::bounds::MOST;
 use crate::half::Half;
 use crate::layer::{self, Blob};
-use crate::library::{ARCHIVE, Draft, FILES, Images};
+use crate::library::{ARCHIVE, Draft, FILES, ImageFolder};
 use crate::recipe::is_name;
 use crate::source::Source;
 use crate::unpacking::unpack;
@@ -28,7 +28,7 @@ const MOST_BYTES: u64 = 256 << 30;
 const FOLDERS: [&str; 6] = ["dev", "proc", "run", "sys", "tmp", "workspace"];
 const MOUNTED: [&str; 3] = ["etc/hosts", "etc/resolv.conf", "etc/hostname"];
 
-impl Images {
+impl ImageFolder {
     /// Takes in an image: an OCI image layout, in a folder or a tar, or what `docker save` wrote. Layers are plain, gzip or
     /// zstd. Places that sandboxes need and it does not have are added as a layer. Needs root.
     ///
@@ -263,7 +263,7 @@ mod tests {
         packed.write_all(&vec![0; 10 << 20]).unwrap();
         fs::write(layout.join("bomb"), packed.finish().unwrap()).unwrap();
         let source = Source::open(&layout).unwrap();
-        let half = Images::open(folder.path().join("images")).begin().unwrap();
+        let half = ImageFolder::open(folder.path().join("images")).begin().unwrap();
         let mut taking = TakingIn {
             half: &half,
             bytes: 1 << 20,
@@ -295,7 +295,7 @@ mod tests {
             fs::write(layout.join(&id), bytes).unwrap();
             id
         };
-        let half = Images::open(folder.path().join("images")).begin().unwrap();
+        let half = ImageFolder::open(folder.path().join("images")).begin().unwrap();
         let mut taking = TakingIn {
             half: &half,
             bytes: 1 << 20,

@@ -9,7 +9,7 @@
 //! package runs while an image is made; Debian's maintainer scripts run confined to the new root.
 //!
 //! - [`Recipe`]: what is wanted
-//! - [`Images`]: the folder of images: build, commit, import, export, list, remove, collect; what providers of containers have of it
+//! - [`ImageFolder`]: the folder of images: build, commit, import, export, list, remove, collect; what providers of containers have of it
 //! - [`Generation`]: one dated image
 //! - [`Progress`]: what to show while it takes its minutes
 
@@ -40,6 +40,6 @@ mod unpacking;
 mod whiteout;
 
 pub use error::{BuildError, CommitError, ImportError, LibraryError};
-pub use library::{Generation, Images, Rebuild};
+pub use library::{Generation, ImageFolder, Rebuild};
 pub use outside::{OutsideError, Progress};
 pub use recipe::{Folder, Recipe, RecipeError, User};

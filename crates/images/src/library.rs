@@ -27,23 +27,25 @@ const BUILDING: &str = "building";
 /// A folder of images.
 ///
 /// - `layers/<SHA-256 of the archive>`: `files`, as an overlay takes them, and `layer.tar`; shared by all images that have it
-/// - `<digest>`: `image.json` (which layers, which recipe, when), `config.json` (an OCI image configuration), `oci` (an OCI
-///   image layout, whose layers are links to the shared archives), `rootfs` (a link to the lowest layer's files)
+/// - `<digest>`: `image.json` (which layers, of what, when), `config.json` (an OCI image configuration), `oci` (an OCI image
+///   layout, whose layers are links to the shared archives), `rootfs` (a link to the lowest layer's files), and
+///   `knowledge.json` where its recipe has something that is built anew from time to time
+/// - `half-…`: what is being made, and is nothing before it has a name; `lock` and `building`: held while others are to wait
 #[derive(Clone, Debug)]
-pub struct Images {
+pub struct ImageFolder {
     folder: PathBuf,
 }
 
-/// One dated image of a recipe.
+/// One dated image: of a recipe, of an archive, or of another image and what was built on it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Generation {
     /// What a sandbox is made from.
     pub digest: ImageDigest,
-    /// The recipe's name.
+    /// Its recipe's name, or the one that it was taken in by; what was built on an image has that one's.
     pub name: String,
-    /// The key of the recipe that it was built from.
+    /// The key of the recipe that it goes back to; `imported` where it was made elsewhere.
     pub recipe: String,
-    /// When it was built.
+    /// When it was made here, or taken in.
     pub built: Timestamp,
     /// The image that the first of its committed layers was made on; none where nothing was committed.
     pub base: Option<ImageDigest>,
@@ -106,8 +108,8 @@ pub(crate) struct Draft {
     pub(crate) layers: Vec<Blob>,
 }
 
-impl Images {
-    /// The images in a folder, which is made when the first is built.
+impl ImageFolder {
+    /// The images in a folder, which is made when the first one comes.
     #[must_use]
     pub fn open(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
@@ -149,7 +151,7 @@ impl Images {
     /// The newest image of a name.
     ///
     /// # Errors
-    /// As [`Images::list`].
+    /// As [`ImageFolder::list`].
     pub fn newest(&self, name: &str) -> Result<Option<Generation>, LibraryError> {
         Ok(self.list()?.into_iter().find(|generation| generation.name == name))
     }
@@ -157,7 +159,7 @@ impl Images {
     /// The newest image of a name of which nothing was committed: what a recipe, or an archive, became.
     ///
     /// # Errors
-    /// As [`Images::list`].
+    /// As [`ImageFolder::list`].
     pub fn newest_base(&self, name: &str) -> Result<Option<Generation>, LibraryError> {
         let mut all = self.list()?.into_iter();
         Ok(all.find(|generation| generation.name == name && generation.base.is_none()))

@@ -6,9 +6,9 @@ use std::os::fd::BorrowedFd;
 use containers::library::{Image, Library};
 use sandbox::{ImageDigest, ImageStatus, ProviderError};
 
-use crate::{CommitError, Images};
+use crate::{CommitError, ImageFolder};
 
-impl Library for Images {
+impl Library for ImageFolder {
     fn clear(&self) -> Result<(), ProviderError> {
         self.remove_leftovers()
             .map_err(|error| ProviderError::failed("remove images that were never finished", error))
@@ -31,7 +31,7 @@ impl Library for Images {
         knowledge: Option<BorrowedFd<'_>>,
         most: u64,
     ) -> Result<ImageDigest, ProviderError> {
-        match Images::commit(self, of, knowledge, most) {
+        match ImageFolder::commit(self, of, knowledge, most) {
             Ok(generation) => Ok(generation.digest),
             Err(error @ (CommitError::TooMuch { .. } | CommitError::Unfit { .. })) => {
                 Err(ProviderError::Limit(error.to_string()))
@@ -44,7 +44,7 @@ impl Library for Images {
     }
 
     fn list(&self) -> Result<Vec<ImageStatus>, ProviderError> {
-        let all = Images::list(self).map_err(|error| ProviderError::failed("list the images", error))?;
+        let all = ImageFolder::list(self).map_err(|error| ProviderError::failed("list the images", error))?;
         let status = |generation: crate::Generation| ImageStatus {
             digest: generation.digest,
             name: generation.name,
@@ -58,6 +58,7 @@ impl Library for Images {
     }
 
     fn remove(&self, digest: &ImageDigest) -> Result<(), ProviderError> {
-        Images::remove(self, digest).map_err(|error| ProviderError::failed(format!("remove image {digest}"), error))
+        ImageFolder::remove(self, digest)
+            .map_err(|error| ProviderError::failed(format!("remove image {digest}"), error))
     }
 }

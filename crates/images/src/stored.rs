@@ -9,10 +9,10 @@ use containers::library::{Image, Layer};
 use sandbox::ImageDigest;
 use serde_json::Value;
 
-use crate::library::{ARCHIVE, About, CONFIGURATION, FILES, Images, LAYERS, LAYOUT, ROOT, about};
+use crate::library::{ARCHIVE, About, CONFIGURATION, FILES, ImageFolder, LAYERS, LAYOUT, ROOT, about};
 use crate::{Generation, LibraryError, layout};
 
-impl Images {
+impl ImageFolder {
     /// What an image is made of.
     pub(crate) fn stored(&self, digest: &ImageDigest) -> Result<(About, Image), LibraryError> {
         let folder = self.folder().join(digest.as_str());

@@ -29,14 +29,14 @@ const PIECE: usize = 256 << 10;
 
 /// What an engine is given of our images.
 #[derive(Debug)]
-pub(crate) struct Images {
+pub(crate) struct GivenImages {
     /// What the engine calls those of this installation.
     repository: String,
     /// Held while one is given: two at once would only be slower.
     giving: Mutex<()>,
 }
 
-impl Images {
+impl GivenImages {
     /// Those of the installation with this data directory.
     pub(crate) fn of(data: &Path) -> Self {
         // FNV-1a: a name that stays the same, of letters that the engine takes.

@@ -24,7 +24,7 @@ use sys::namespace::{Mapping, user_namespace};
 
 use crate::container::{self, home, places};
 use crate::engine::Engine;
-use crate::image::Images;
+use crate::image::GivenImages;
 use crate::knowledge;
 
 /// Which provider a container belongs to: its `run` folder.
@@ -34,7 +34,7 @@ const LABEL: &str = "belljar.provider";
 #[derive(Debug)]
 pub(crate) struct DockerMaker {
     engine: Engine,
-    images: Images,
+    images: GivenImages,
     library: Arc<dyn Library>,
     hierarchies: Hierarchies,
     /// The group that holds those of all sandboxes.
@@ -50,7 +50,7 @@ impl DockerMaker {
             config.cgroup.clone()
         };
         let maker = Self {
-            images: Images::of(&config.data),
+            images: GivenImages::of(&config.data),
             library,
             hierarchies: Hierarchies::of_this_machine(&parent)?,
             parent,

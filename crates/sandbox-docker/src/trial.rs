@@ -12,7 +12,7 @@ use futures::TryStreamExt;
 use sandbox::{ImageDigest, ProviderError};
 
 use crate::engine::Engine;
-use crate::image::Images;
+use crate::image::GivenImages;
 
 /// Who makes containers, in the end.
 const MAKER: &str = "the OCI runtime that Docker's engine uses";
@@ -34,7 +34,7 @@ pub fn try_image(
     digest: &ImageDigest,
     data: &Path,
 ) -> Result<(), ProviderError> {
-    let images = Images::of(data);
+    let images = GivenImages::of(data);
     let image = library.image(digest)?;
     images.offer(engine, &image)?;
     let name = format!("belljar-doctor-{}", std::process::id());

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use containers::{Config, DiskChoice};
-use images::Images;
+use images::ImageFolder;
 use sandbox::SandboxProvider;
 use sandbox::conformance::{Kill, Orders};
 use testkit::DockerEngine;
@@ -69,7 +69,7 @@ async fn give_orders_until_killed() {
     (config.run, config.first_uid, config.disk) = (run, first_uid, disk);
     config.pool_bytes = 2 << 30;
     let (mark, beside) = (config.run.join(MARK), config.run.join("mark.new"));
-    let images = Arc::new(Images::open(config.data.join("images")));
+    let images = Arc::new(ImageFolder::open(config.data.join("images")));
     let provider = match how.strip_prefix("docker:") {
         Some(socket) => sandbox_docker::open(socket.as_ref(), config, images),
         None => sandbox_oci::open(found(&how), config, images),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use containers::{Config, ContainerProvider, DiskChoice};
 use domain::{SandboxId, SessionId};
-use images::Images;
+use images::ImageFolder;
 use sandbox::{ImageDigest, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus};
 use tempfile::TempDir;
 use testkit::DockerEngine;
@@ -79,7 +79,7 @@ impl By {
     }
 
     pub(crate) fn open(self, config: Config) -> Result<ContainerProvider, ProviderError> {
-        let images = Arc::new(Images::open(config.data.join("images")));
+        let images = Arc::new(ImageFolder::open(config.data.join("images")));
         match self {
             Self::Oci(command) => sandbox_oci::open(found(command), config, images),
             Self::Docker => sandbox_docker::open(&DockerEngine::of_this_process().unwrap().socket(), config, images),

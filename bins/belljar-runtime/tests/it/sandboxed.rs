@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use containers::{Config, ContainerProvider};
 use domain::{SandboxId, SessionId};
-use images::Images;
+use images::ImageFolder;
 use link::server::{LinkHandler, Linked, Outfit};
 use protocol::ToControl;
 use sandbox::{Limits, SandboxProvider, SandboxSpec};
@@ -31,7 +31,7 @@ pub(crate) enum By {
 
 impl By {
     fn open(self, config: Config) -> ContainerProvider {
-        let images = Arc::new(Images::open(config.data.join("images")));
+        let images = Arc::new(ImageFolder::open(config.data.join("images")));
         let opened = match self {
             Self::Runc => sandbox_oci::open("runc", config, images),
             Self::Docker => sandbox_docker::open(&DockerEngine::of_this_process().unwrap().socket(), config, images),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use host::doctor::{Finding, Verdict};
-use images::Images;
+use images::ImageFolder;
 use sandbox::{ImageDigest, ProviderError};
 use sandbox_docker::Engine;
 
@@ -62,7 +62,7 @@ fn tried(
     let Some(digest) = image else {
         return Ok(None);
     };
-    let images = Images::open(data.join("images"));
+    let images = ImageFolder::open(data.join("images"));
     sandbox_docker::try_image(&engine, &images, digest, data)?;
     Ok(Some(engine.about().clone()))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use containers::library::Library;
-use images::Images;
+use images::ImageFolder;
 use serde_json::{Value, json};
 use testkit::DockerEngine;
 
@@ -32,7 +32,7 @@ fn what_comes_back_is_what_was_given_out() {
         "{listed}"
     );
 
-    let elsewhere = Images::open(workshop.path("elsewhere"));
+    let elsewhere = ImageFolder::open(workshop.path("elsewhere"));
     let came = elsewhere
         .import(&archive, "came")
         .unwrap_or_else(|error| panic!("{}", words(&error)));
@@ -66,7 +66,7 @@ fn what_comes_back_is_what_was_given_out() {
     assert_eq!(said, before);
     let saved = workshop.path("saved.tar");
     docker(&["save", "--output", saved.to_str().unwrap(), "miniature:latest"]);
-    let back = Images::open(workshop.path("back"));
+    let back = ImageFolder::open(workshop.path("back"));
     let came = back
         .import(&saved, "back")
         .unwrap_or_else(|error| panic!("{}", words(&error)));
@@ -88,7 +88,7 @@ fn layers_may_be_compressed() {
     for compressor in ["gzip --no-name", "zstd"] {
         let packed = workshop.path(compressor);
         compress(&layout, &packed, compressor);
-        let other = Images::open(workshop.path(&format!("elsewhere by {compressor}")));
+        let other = ImageFolder::open(workshop.path(&format!("elsewhere by {compressor}")));
         let came = other
             .import(&packed, "came")
             .unwrap_or_else(|error| panic!("{compressor}: {}", words(&error)));
@@ -150,7 +150,7 @@ fn a_registry_takes_the_layout() {
     registry.wait().unwrap();
     assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
     assert!(pulled.status.success(), "{}", String::from_utf8_lossy(&pulled.stderr));
-    let elsewhere = Images::open(workshop.path("elsewhere"));
+    let elsewhere = ImageFolder::open(workshop.path("elsewhere"));
     let came = elsewhere
         .import(&workshop.path("back"), "bare")
         .unwrap_or_else(|error| panic!("{}", words(&error)));
@@ -199,7 +199,7 @@ fn what_an_earlier_release_built_shares_its_layer_when_it_is_built_on() {
     workshop.images.export(made.digest.as_str(), &archive).unwrap();
     // As it was: one layer, in the image's own folder, and no list.
     let place = workshop.path("earlier");
-    let earlier = Images::open(&place);
+    let earlier = ImageFolder::open(&place);
     let came = earlier.import(&archive, "base").unwrap();
     let [lowest, ..] = &*earlier.image(&came.digest).unwrap().layers else {
         panic!("no layer")

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use images::{Images, Rebuild, Recipe};
+use images::{ImageFolder, Rebuild, Recipe};
 
 #[test]
 fn the_base_recipe_is_sound() {
@@ -20,7 +20,7 @@ fn the_base_image_has_what_it_promises() {
     }
     let recipe = Recipe::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/base")).unwrap();
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-    let images = Images::open(folder.path().join("images"));
+    let images = ImageFolder::open(folder.path().join("images"));
     let image = images
         .build(&recipe, Rebuild::WhenChanged, &mut |progress| println!("{progress:?}"))
         .unwrap_or_else(|error| panic!("{error}: {:?}", std::error::Error::source(&error)));

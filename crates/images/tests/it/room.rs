@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use containers::library::Library;
-use images::Images;
+use images::ImageFolder;
 
 use crate::archives::pack;
 use crate::workshop::{PLENTY, Workshop, words};
@@ -41,7 +41,7 @@ fn what_is_left_to_others_is_not_taken() {
     ] {
         let _small = Small::mount(&small, options);
         testkit::miniature().install(&small);
-        let images = Images::open(&small);
+        let images = ImageFolder::open(&small);
         let upper = workshop.upper(make);
         let refused = Library::commit(
             &images,

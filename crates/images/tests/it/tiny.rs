@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use images::{BuildError, Images, OutsideError, Progress, Rebuild, Recipe};
+use images::{BuildError, ImageFolder, OutsideError, Progress, Rebuild, Recipe};
 use serde_json::Value;
 
 const TINY: &str = r#"
@@ -46,13 +46,13 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 struct Workshop {
     folder: tempfile::TempDir,
-    images: Images,
+    images: ImageFolder,
 }
 
 impl Workshop {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let images = Images::open(folder.path().join("images"));
+        let images = ImageFolder::open(folder.path().join("images"));
         Self { folder, images }
     }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use containers::library::Library;
-use images::{CommitError, Generation, Images};
+use images::{CommitError, Generation, ImageFolder};
 use sandbox::ImageDigest;
 
 pub(crate) const PLENTY: u64 = 1 << 30;
@@ -15,7 +15,7 @@ pub(crate) const PLENTY: u64 = 1 << 30;
 /// A folder of images with the miniature in it.
 pub(crate) struct Workshop {
     pub(crate) folder: tempfile::TempDir,
-    pub(crate) images: Images,
+    pub(crate) images: ImageFolder,
     pub(crate) base: ImageDigest,
 }
 
@@ -25,7 +25,7 @@ impl Workshop {
         let place = folder.path().join("images");
         testkit::miniature().install(&place);
         Self {
-            images: Images::open(place),
+            images: ImageFolder::open(place),
             base: testkit::miniature().digest.parse().unwrap(),
             folder,
         }
@@ -54,7 +54,7 @@ impl Workshop {
     }
 
     /// What a command says with what this image shows as its files, in its `/knowledge`.
-    pub(crate) fn shown(&self, images: &Images, image: &ImageDigest, command: &str) -> String {
+    pub(crate) fn shown(&self, images: &ImageFolder, image: &ImageDigest, command: &str) -> String {
         let stored = images.image(image).unwrap();
         let folders: Vec<_> = stored
             .layers
