@@ -256,7 +256,8 @@ impl Installation {
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
     }
 
-    fn local_command(&self, arguments: &[&str]) -> Command {
+    /// A command of this machine, which reads the configuration.
+    pub(crate) fn local_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(belljar());
         command.args(arguments).arg("--config").arg(self.path("belljar.toml"));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));

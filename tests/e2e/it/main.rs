@@ -19,6 +19,7 @@ mod program;
 mod services;
 mod transcript;
 mod transitions;
+mod unused_images;
 mod wanders;
 mod warm;
 mod world;
