@@ -123,7 +123,7 @@ pub(crate) enum ImageCommand {
     },
     /// Write an image into an archive that `docker load` and registries' tools take.
     Export {
-        /// The name, of which the newest is meant, or the digest.
+        /// The name, of which the newest is meant, or the digest, or as much of it as is listed.
         image: String,
         /// The archive, which must not be there yet.
         to: PathBuf,

@@ -19,7 +19,6 @@ use ::worker::{Dialect, FileQuery, Worker, WorkerError};
 use anyhow::Context;
 use cli::{Client, ClientCommand, ClientError, harmless};
 use dial::{Dialer, SystemResolver};
-use domain::Timestamp;
 use host::doctor::{Finding, Machine, Verdict, examine};
 use images::{Generation, Progress, Rebuild, Recipe};
 use lifecycle::Tasks;
@@ -200,19 +199,7 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
         }
         ImageCommand::Export { image, to } => told(&images.export(image, to)?, json),
         ImageCommand::List => {
-            for image in images.list()? {
-                if json {
-                    println!("{}", json!(image));
-                } else {
-                    let days = Timestamp::now().day() - image.built.day();
-                    println!(
-                        "{}  {}  {} MiB  {days} days old",
-                        image.digest.as_str(),
-                        image.name,
-                        image.bytes >> 20
-                    );
-                }
-            }
+            cli::show_images(&json!(images.list()?), json)?;
         }
         ImageCommand::Gc => {
             owner::must_be_root("images belong to root")?;

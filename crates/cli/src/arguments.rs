@@ -429,13 +429,13 @@ pub enum SandboxCommand {
     },
     /// Show what a sandbox's runtime said last.
     Logs {
-        /// The sandbox's id.
-        sandbox: domain::SandboxId,
+        /// The sandbox's id, or its last twelve digits, as they are listed.
+        sandbox: String,
     },
     /// Remove one. Its session goes on in another; its files stay.
     Rm {
-        /// The sandbox's id.
-        sandbox: domain::SandboxId,
+        /// The sandbox's id, or its last twelve digits, as they are listed.
+        sandbox: String,
     },
 }
 

@@ -15,7 +15,7 @@ mod typed;
 use std::io::Write;
 
 pub use self::files::backup;
-pub use self::images::used_images;
+pub use self::images::{show_images, used_images};
 
 use domain::{ApprovalAnswer, SessionId};
 use serde::Deserialize;

@@ -26,7 +26,7 @@ pub use arguments::{
     UserCommand,
 };
 pub use client::{Client, ClientError};
-pub use commands::{backup, execute, used_images};
+pub use commands::{backup, execute, show_images, used_images};
 pub use outcome::Outcome;
 pub use render::Screen;
 pub use terminal::harmless;

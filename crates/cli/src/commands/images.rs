@@ -8,7 +8,7 @@ use crate::arguments::ImageCommand;
 use crate::terminal::harmless;
 use crate::{Client, ClientError, Outcome};
 
-use super::lists::{Column, table, text, time};
+use super::lists::{Column, away, digits, mebibytes, nothing, span, table, text, time};
 use super::{encoded, say};
 
 /// How often it is looked whether a refresh has ended.
@@ -24,9 +24,6 @@ pub(super) async fn image(client: &Client, command: ImageCommand, json: bool) ->
 
 async fn generations(client: &Client, json: bool) -> Result<(), ClientError> {
     let images = listed(client).await?;
-    if images.is_empty() && !json {
-        eprintln!("nothing is built anew: the recipe of the image that sandboxes are made of has no [[repositories]]");
-    }
     let rows = images.iter().flat_map(|image| {
         let generations = image["generations"].as_array().into_iter().flatten().cloned();
         generations.map(|mut row| {
@@ -39,20 +36,25 @@ async fn generations(client: &Client, json: bool) -> Result<(), ClientError> {
     let columns = [
         Column::left("IMAGE", |row| text(&row["image"])),
         Column::left("STATE", state),
-        Column::left("BEGUN", |row| time(&row["begun"])),
-        Column::left("ENDED", |row| time(&row["ended"])),
-        Column::right("MiB", |row| {
-            row["bytes"]
-                .as_u64()
-                .map_or_else(String::new, |bytes| (bytes >> 20).to_string())
-        }),
+        Column::left("BEGUN (UTC)", |row| time(&row["begun"])),
+        Column::right("TOOK", took),
+        Column::right("MiB", |row| mebibytes(&row["bytes"])),
         Column::right("SANDBOXES", |row| text(&row["sandboxes"])),
-        Column::left("DIGEST", |row| text(&row["digest"]).chars().take(12).collect()),
-        Column::left("WHY", |row| {
+        Column::left("DIGEST", |row| digits(&row["digest"])),
+        Column::optional("WHY", |row| {
             text(&row["error"]).lines().next().unwrap_or_default().to_owned()
         }),
     ];
-    table(&Value::from(rows.clone()), &columns, json)?;
+    let all = Value::from(rows.clone());
+    let words = if images.is_empty() {
+        "nothing is built anew: the recipe of the image that sandboxes are made of has no [[repositories]]"
+    } else {
+        "nothing was built yet: `belljar image refresh` builds it now"
+    };
+    if nothing(&all, words, json)? {
+        return Ok(());
+    }
+    table(&all, &columns, json)?;
     // The newest failure in full, where nothing that is newer went well: it says what to mend.
     let newest = rows.iter().find(|row| !row["ended"].is_null());
     if let Some(failed) = newest.filter(|row| row["state"] == "failed" && !json) {
@@ -62,6 +64,37 @@ async fn generations(client: &Client, json: bool) -> Result<(), ClientError> {
         );
     }
     Ok(())
+}
+
+/// Between its beginning and its end.
+fn took(row: &Value) -> String {
+    let (begun, ended) = (row["begun"].as_i64(), row["ended"].as_i64());
+    begun
+        .zip(ended)
+        .map_or_else(String::new, |(begun, ended)| span(begun.abs_diff(ended)))
+}
+
+/// Prints the images of this machine, the newest first.
+///
+/// # Errors
+/// Nobody reads what is written.
+pub fn show_images(images: &Value, json: bool) -> Result<(), ClientError> {
+    let columns = [
+        Column::left("IMAGE", |row| text(&row["name"])),
+        Column::left("DIGEST", |row| digits(&row["digest"])),
+        Column::right("AGE", |row| away(&row["built"])),
+        Column::right("MiB", |row| mebibytes(&row["bytes"])),
+        Column::left("MADE OF", |row| match row["base"].as_str() {
+            Some(_) => format!("{} and what was built on it", digits(&row["base"])),
+            None if row["recipe"] == "imported" => "an archive".to_owned(),
+            None => "a recipe".to_owned(),
+        }),
+    ];
+    let words = "there is no image here: `sudo belljar image build images/base` builds one";
+    if nothing(images, words, json)? {
+        return Ok(());
+    }
+    table(images, &columns, json)
 }
 
 /// That new sessions get it is worth a word.

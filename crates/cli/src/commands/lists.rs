@@ -16,6 +16,8 @@ use super::{encoded, output, resolve, say};
 pub(super) struct Column {
     head: &'static str,
     right: bool,
+    /// It is left out where no row has anything in it.
+    optional: bool,
     cell: fn(&Value) -> String,
 }
 
@@ -24,7 +26,16 @@ impl Column {
         Self {
             head,
             right: false,
+            optional: false,
             cell,
+        }
+    }
+
+    /// One that is left out where no row has anything in it.
+    pub(super) const fn optional(head: &'static str, cell: fn(&Value) -> String) -> Self {
+        Self {
+            optional: true,
+            ..Self::left(head, cell)
         }
     }
 
@@ -32,6 +43,7 @@ impl Column {
         Self {
             head,
             right: true,
+            optional: false,
             cell,
         }
     }
@@ -55,6 +67,8 @@ fn part_of_table(rows: &Value, columns: &[Column], json: bool, first: bool) -> R
     if json {
         return rows.iter().try_for_each(|row| writeln!(out, "{row}")).map_err(output);
     }
+    let has_any = |column: &&Column| !column.optional || rows.iter().any(|row| !(column.cell)(row).is_empty());
+    let columns: Vec<&Column> = columns.iter().filter(has_any).collect();
     let mut lines = vec![columns.iter().map(|column| column.head.to_owned()).collect::<Vec<_>>()];
     lines.extend(
         rows.iter()
@@ -70,7 +84,7 @@ fn part_of_table(rows: &Value, columns: &[Column], json: bool, first: bool) -> R
         })
         .collect();
     for line in lines.into_iter().skip(usize::from(!first)) {
-        let cells = line.iter().zip(columns).zip(&widths).map(|((cell, column), width)| {
+        let cells = line.iter().zip(&columns).zip(&widths).map(|((cell, column), width)| {
             if column.right {
                 format!("{cell:>width$}")
             } else {
@@ -102,6 +116,45 @@ pub(super) fn time(value: &Value) -> String {
     moment(value.as_i64().map(Timestamp))
 }
 
+/// How long ago a moment is, or will be: one number, which is enough to tell old from new.
+pub(super) fn away(value: &Value) -> String {
+    value
+        .as_i64()
+        .map_or_else(String::new, |at| span(Timestamp::now().0.abs_diff(at)))
+}
+
+/// A time in its largest unit.
+pub(super) fn span(milliseconds: u64) -> String {
+    let seconds = milliseconds / 1_000;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// Bytes in MiB.
+pub(super) fn mebibytes(value: &Value) -> String {
+    value
+        .as_u64()
+        .map_or_else(String::new, |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)))
+}
+
+/// So much of an image's digest that one can be told from another.
+pub(super) fn digits(value: &Value) -> String {
+    text(value).chars().take(12).collect()
+}
+
+/// Says why a list is empty, to a person.
+pub(super) fn nothing(rows: &Value, words: &str, json: bool) -> Result<bool, ClientError> {
+    let is_empty = !json && rows.as_array().is_none_or(Vec::is_empty);
+    if is_empty {
+        writeln!(std::io::stderr(), "{words}").map_err(output)?;
+    }
+    Ok(is_empty)
+}
+
 pub(super) fn money(value: &Value) -> String {
     Money(value.as_i64().unwrap_or_default()).to_string()
 }
@@ -120,8 +173,9 @@ pub(super) async fn sessions(client: &Client, arguments: &ListArguments, json: b
     }
     let columns = [
         Column::left("SESSION", |row| text(&row["id"])),
-        Column::left("STATE", |row| text(&row["run"]["state"])),
-        Column::left("LAST PROMPT", |row| time(&row["active"])),
+        Column::left("RUN", |row| text(&row["run"]["state"])),
+        Column::left("SANDBOX", |row| text(&row["sandbox"]["state"])),
+        Column::left("LAST PROMPT (UTC)", |row| time(&row["active"])),
         Column::left("NAME", |row| text(&row["key"])),
         Column::left("TITLE", |row| text(&row["title"])),
     ];
@@ -265,5 +319,21 @@ pub(super) async fn tokens(client: &Client, command: TokenCommand, json: bool) -
             let answer: Value = client.json(request).await?;
             say(json, &answer, "revoked")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_in_its_largest_unit() {
+        let told = [0, 119_999, 120_000, 7_199_999, 7_200_000, 172_799_999, 172_800_000].map(span);
+        assert_eq!(told, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 d"]);
+        assert_eq!(
+            (away(&Value::Null), mebibytes(&Value::Null)),
+            (String::new(), String::new())
+        );
+        assert_eq!(mebibytes(&json!(1_572_864)), "1.5");
     }
 }

@@ -2,13 +2,14 @@
 
 use std::io::Write;
 
+use domain::SandboxId;
 use serde_json::{Value, json};
 
 use crate::arguments::SandboxCommand;
-use crate::terminal::harmless;
+use crate::terminal::{harmless, one_line};
 use crate::{Client, ClientError, Outcome};
 
-use super::lists::{Column, table, text, time};
+use super::lists::{Column, away, digits, mebibytes, nothing, table, text};
 use super::{output, resolve, say};
 
 pub(super) async fn sandbox(client: &Client, command: SandboxCommand, json: bool) -> Result<Outcome, ClientError> {
@@ -26,10 +27,12 @@ pub(super) async fn sandbox(client: &Client, command: SandboxCommand, json: bool
             }
         }
         SandboxCommand::Logs { sandbox } => {
+            let sandbox = found(client, &sandbox).await?;
             let answer: Value = client.get(&format!("/sandboxes/{sandbox}/logs")).await?;
             show(&answer, &answer["words"], json)?;
         }
         SandboxCommand::Rm { sandbox } => {
+            let sandbox = found(client, &sandbox).await?;
             let request = client.request(reqwest::Method::DELETE, &format!("/sandboxes/{sandbox}"));
             let answer: Value = client.json(request).await?;
             say(json, &answer, "removed")?;
@@ -39,32 +42,73 @@ pub(super) async fn sandbox(client: &Client, command: SandboxCommand, json: bool
 }
 
 async fn list(client: &Client, json: bool) -> Result<(), ClientError> {
-    let answer: Value = client.get("/sandboxes").await?;
     let columns = [
-        Column::left("SANDBOX", |row| text(&row["id"])),
+        Column::left("SANDBOX", short),
         Column::left("SESSION", whose),
-        Column::left("STATE", |row| text(&row["state"])),
-        Column::left("MADE", |row| time(&row["created"])),
-        Column::left("LAST USED", |row| time(&row["last_used"])),
-        Column::left("KEPT UNTIL", |row| time(&row["kept_until"])),
+        Column::left("STATE", state),
+        Column::right("AGE", |row| away(&row["created"])),
+        Column::right("UNUSED", |row| away(&row["last_used"])),
+        Column::optional("KEPT FOR", |row| away(&row["kept_until"])),
         Column::left("IMAGE", image),
-        Column::left("BUILT", |row| time(&row["image_built"])),
+        Column::optional("IMAGE AGE", |row| away(&row["image_built"])),
     ];
-    table(&answer["sandboxes"], &columns, json)
+    listed(client, &columns, json).await
 }
 
 async fn stats(client: &Client, json: bool) -> Result<(), ClientError> {
-    let answer: Value = client.get("/sandboxes").await?;
     let columns = [
-        Column::left("SANDBOX", |row| text(&row["id"])),
+        Column::left("SANDBOX", short),
         Column::left("SESSION", whose),
-        Column::left("STATE", |row| text(&row["state"])),
+        Column::left("STATE", state),
         Column::right("MEMORY MiB", |row| mebibytes(&row["memory_bytes"])),
         Column::right("CPU s", |row| seconds(&row["cpu_micros"])),
         Column::right("PROCESSES", |row| text(&row["processes"])),
         Column::right("DISK MiB", |row| mebibytes(&row["disk_bytes"])),
     ];
-    table(&answer["sandboxes"], &columns, json)
+    listed(client, &columns, json).await
+}
+
+async fn listed(client: &Client, columns: &[Column], json: bool) -> Result<(), ClientError> {
+    let answer: Value = client.get("/sandboxes").await?;
+    let rows = &answer["sandboxes"];
+    let words = "no session has a sandbox now: it gets one when it is used (`belljar sessions` says how each one's is)";
+    if nothing(rows, words, json)? {
+        return Ok(());
+    }
+    table(rows, columns, json)
+}
+
+/// The last digits of an id, which are its own; those before say when it was made.
+const SHORT: usize = 12;
+
+fn short(row: &Value) -> String {
+    let id = text(&row["id"]);
+    id.get(id.len().saturating_sub(SHORT)..).unwrap_or(&id).to_owned()
+}
+
+/// The id of the sandbox that is meant: by all of it, or by its last digits, as they are listed.
+async fn found(client: &Client, named: &str) -> Result<String, ClientError> {
+    if named.parse::<SandboxId>().is_ok() {
+        return Ok(named.to_owned());
+    }
+    let answer: Value = client.get("/sandboxes").await?;
+    let rows = answer["sandboxes"].as_array().into_iter().flatten();
+    let mut meant = rows.filter(|row| named.len() >= SHORT && text(&row["id"]).ends_with(named));
+    match (meant.next(), meant.next()) {
+        (Some(row), None) => Ok(text(&row["id"])),
+        _ => Err(ClientError::Refused {
+            code: "not_found".into(),
+            message: format!("there is no sandbox {named:?}: `belljar sandbox list` lists them"),
+        }),
+    }
+}
+
+/// How it is, and why, where it is dead.
+fn state(row: &Value) -> String {
+    match row["reason"].as_str() {
+        Some(reason) => format!("{}: {}", text(&row["state"]), one_line(reason, 40)),
+        None => text(&row["state"]),
+    }
 }
 
 /// The session that it works for; a warm one's and a builder's is nobody's.
@@ -80,17 +124,11 @@ fn whose(row: &Value) -> String {
 
 /// The image's name, and enough of its digest to tell one from another.
 fn image(row: &Value) -> String {
-    let digest: String = text(&row["image"]).chars().take(12).collect();
+    let digest = digits(&row["image"]);
     match row["image_name"].as_str() {
         Some(name) => format!("{name} {digest}"),
         None => digest,
     }
-}
-
-fn mebibytes(value: &Value) -> String {
-    value
-        .as_u64()
-        .map_or_else(String::new, |bytes| format!("{:.1}", bytes as f64 / f64::from(1 << 20)))
 }
 
 fn seconds(value: &Value) -> String {
@@ -125,6 +163,24 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_says_what_a_sandbox_is_and_whose() {
+        let mut row = json!({ "id": "0192f0c1-2d3e-7abc-8def-0123456789ab", "session": "s", "state": "frozen" });
+        assert_eq!(short(&row), "0123456789ab");
+        assert_eq!((whose(&row).as_str(), state(&row).as_str()), ("s", "frozen"));
+        row["warm"] = true.into();
+        row["state"] = "dead".into();
+        row["reason"] = "its first process\u{1b} ended".into();
+        assert_eq!(
+            (whose(&row).as_str(), state(&row).as_str()),
+            ("(warm)", "dead: its first process␛ ended")
+        );
+        row["builder"] = true.into();
+        assert_eq!(whose(&row), "(builds an image)");
+        row["id"] = Value::Null;
+        assert_eq!(short(&row), "");
+    }
 
     #[test]
     fn a_word_stays_one_word() {

@@ -73,24 +73,24 @@ async fn list(client: &Client, session: &str, json: bool) -> Result<(), ClientEr
     let session = resolve(client, session).await?;
     let answer: Value = client.get(&format!("/sessions/{session}/snapshots")).await?;
     let columns = [
-        Column::left("ID", |snapshot| snapshot["id"].as_str().unwrap_or_default().to_owned()),
-        Column::left("MADE", |snapshot| {
+        Column::left("SNAPSHOT", |snapshot| {
+            snapshot["id"].as_str().unwrap_or_default().to_owned()
+        }),
+        Column::left("MADE (UTC)", |snapshot| {
             lists::moment(snapshot["created"].as_i64().map(Timestamp))
         }),
         Column::right("MESSAGES", |snapshot| snapshot["messages"].to_string()),
-        Column::right("BYTES", |snapshot| {
-            snapshot["bytes"]
-                .as_u64()
-                .map(|bytes| bytes.to_string())
-                .unwrap_or_default()
-        }),
+        Column::right("MiB", |snapshot| lists::mebibytes(&snapshot["bytes"])),
         Column::left("NAME", |snapshot| match snapshot["name"].as_str() {
             Some(name) => name.to_owned(),
             None if snapshot["kind"] == "run" => "(after a run)".to_owned(),
             None => String::new(),
         }),
     ];
-    lists::table(&answer["snapshots"], &columns, json)?;
+    let words = "nothing is kept of this session: `belljar snapshot save` keeps its files as they are now";
+    if !lists::nothing(&answer["snapshots"], words, json)? {
+        lists::table(&answer["snapshots"], &columns, json)?;
+    }
     if let Some(note) = answer["note"].as_str().filter(|_| !json) {
         writeln!(std::io::stderr(), "{}", harmless(note)).map_err(output)?;
     }
