@@ -1,11 +1,16 @@
 //! Money: what is spent and reserved never exceeds a cap, and every call is paid once.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use control::NewPrompt;
 use domain::{Delivery, Door, Event, Money, RunState};
 use providers::SettingsPrice;
-use store::{Asker, Caps, Target, TriggerCap};
+use rusqlite::Connection;
+use store::{Asker, Caps, Spend, Target, TriggerCap};
 use testkit::model_server::{Answer, Speech};
 
 use crate::world::{Differs, PRICE, World, in_both_placements_with};
@@ -34,17 +39,9 @@ async fn threat_127_a_hundred_at_once_with_a_cent_left_stay_below_the_cap() {
     .await;
     // $0.006 each.
     world.models.always(spoken(1_000, 0, 200));
+    let watch = Watch::begin(world.store_path());
     let prompts = (0..100).map(|_| world.prompt("go"));
     let accepted = futures::future::join_all(prompts).await;
-    // One statement: what is read for one session after the other is from different moments, and money moves between them.
-    let charged = async || {
-        let sums = world
-            .store
-            .usage(Asker::System, store::UsageFilter::default(), store::By::Day)
-            .await
-            .unwrap();
-        sums.iter().fold(Money::ZERO, |sum, day| sum.plus(day.cost))
-    };
     let mut done = 0;
     for accepted in &accepted {
         let run = world.ended(accepted.session, accepted.run).await;
@@ -56,9 +53,12 @@ async fn threat_127_a_hundred_at_once_with_a_cent_left_stay_below_the_cap() {
             }
             other => panic!("{other:?}"),
         }
-        let charged = charged().await;
-        assert!(charged <= Money(200_000_000), "{charged:?}");
     }
+    let looks = watch.end();
+    for seen in &looks {
+        assert!(seen.spent.plus(seen.reserved) <= Money(200_000_000), "{seen:?}");
+    }
+    assert!(looks.iter().any(|seen| seen.reserved > Money::ZERO), "{looks:?}");
     for accepted in &accepted {
         let spend = world
             .store
@@ -67,8 +67,54 @@ async fn threat_127_a_hundred_at_once_with_a_cent_left_stay_below_the_cap() {
             .unwrap();
         assert_eq!(spend.reserved, Money::ZERO);
     }
-    assert_eq!(charged().await, Money(done * 6_000_000));
+    let left = Spend {
+        spent: Money(done * 6_000_000),
+        reserved: Money::ZERO,
+    };
+    assert_eq!(look(&Connection::open(world.store_path()).unwrap()), left);
     assert!(done > 0);
+}
+
+/// What is spent and reserved of all money, in one statement: what is read one after the other is from different moments, and
+/// money moves between them.
+fn look(store: &Connection) -> Spend {
+    let sums =
+        "SELECT (SELECT COALESCE(SUM(cost), 0) FROM ledger), (SELECT COALESCE(SUM(amount), 0) FROM reservations)";
+    let sums = store.query_row(sums, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    let (spent, reserved) = sums.unwrap();
+    Spend {
+        spent: Money(spent),
+        reserved: Money(reserved),
+    }
+}
+
+/// Looks at all money as long as it lives.
+struct Watch {
+    over: Arc<AtomicBool>,
+    looks: JoinHandle<Vec<Spend>>,
+}
+
+impl Watch {
+    fn begin(path: PathBuf) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&over);
+        let looks = std::thread::spawn(move || {
+            let store = Connection::open(path).unwrap();
+            let mut looks = Vec::new();
+            while !is_over.load(Ordering::SeqCst) {
+                looks.push(look(&store));
+                looks.dedup();
+            }
+            looks
+        });
+        Self { over, looks }
+    }
+
+    /// What was seen until now, each as long as it stayed so.
+    fn end(self) -> Vec<Spend> {
+        self.over.store(true, Ordering::SeqCst);
+        self.looks.join().unwrap()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

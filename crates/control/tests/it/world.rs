@@ -1,5 +1,6 @@
 //! A control plane with everything round it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -183,7 +184,7 @@ impl World {
 
     /// The same; something is written to the store meanwhile of which no process is told.
     pub(crate) async fn restarted_when(self, written: impl AsyncFnOnce(&Store)) -> Self {
-        let path = self.folder.path().join("store.db");
+        let path = self.store_path();
         self.restarted_after(async || {
             let store = Store::open(store::Config::new(path)).await.unwrap();
             written(&store).await;
@@ -205,6 +206,11 @@ impl World {
             tasks.clone(),
         );
         (control.await.unwrap(), tasks.stop().drop_guard())
+    }
+
+    /// The store's file.
+    pub(crate) fn store_path(&self) -> PathBuf {
+        self.folder.path().join("store.db")
     }
 
     /// What signs this installation's URLs, where its files are kept.
