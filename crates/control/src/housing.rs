@@ -5,7 +5,7 @@
 //!
 //! - [`making`]: how a session gets one · [`warm`]: those that are made ahead · [`building`]: those in which images are built
 //! - [`usage`]: who uses one · [`keeping`]: what nobody uses goes to sleep · [`room`]: how many a user may have
-//! - [`reconcile`]: what is there and should not be
+//! - [`reconcile`]: what is there and should not be · [`promises`]: what goes on in the background through a restart
 //! - [`tokens`]: what its runtime shows · [`meters`]: how long all of it takes
 
 use std::collections::HashMap;
@@ -32,6 +32,7 @@ mod keeping;
 mod making;
 pub(crate) mod meters;
 mod owed;
+mod promises;
 mod reconcile;
 mod room;
 mod tokens;
@@ -186,6 +187,15 @@ impl Seat {
         }
     }
 
+    /// From here on it has this sandbox.
+    fn take(&self, seat: &mut Option<Arc<Housed>>, housed: Arc<Housed>) -> Stay {
+        let stay = Stay::new(&housed);
+        *seat = Some(housed);
+        self.taken.store(true, Ordering::SeqCst);
+        self.has_files.store(true, Ordering::SeqCst);
+        stay
+    }
+
     /// Whether there is a sandbox.
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.load(Ordering::SeqCst)
@@ -278,22 +288,15 @@ impl Control {
                 }
             }
         }
-        let take = |housed: Arc<Housed>, seat: &mut Option<Arc<Housed>>| {
-            let stay = Stay::new(&housed);
-            *seat = Some(housed);
-            live.seat.taken.store(true, Ordering::SeqCst);
-            live.seat.has_files.store(true, Ordering::SeqCst);
-            stay
-        };
         self.bring_files(live).await?;
         if let Some(housed) = self.adopt(live).await {
-            return Ok(take(housed, &mut seat));
+            return Ok(live.seat.take(&mut seat, housed));
         }
         let _promised = self.make_room(live).await?;
         let had_files = live.seat.has_files.load(Ordering::SeqCst);
         if !had_files && let Some(housed) = self.claim_warm(live).await? {
             self.stepped(live.session, Transition::ClaimWarm, began, &Ok::<_, HousingError>(()));
-            let stay = take(housed, &mut seat);
+            let stay = live.seat.take(&mut seat, housed);
             self.begin_pulling(live);
             return Ok(stay);
         }
@@ -308,7 +311,7 @@ impl Control {
         self.stepped(live.session, transition, began, &made);
         let housed = made?;
         live.seat.lost.store(false, Ordering::SeqCst);
-        let stay = take(housed, &mut seat);
+        let stay = live.seat.take(&mut seat, housed);
         if !had_files {
             self.begin_pulling(live);
         }

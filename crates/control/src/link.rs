@@ -12,10 +12,9 @@ use protocol::{
     TurnRequest,
 };
 use secret::Secret;
-use tokio::time::Instant;
 
 use crate::Control;
-use crate::housing::usage::{Usage, Using, Watched};
+use crate::housing::usage::{Using, Watched};
 use crate::housing::{Resident, Shown};
 use crate::live::{Live, lock};
 
@@ -131,7 +130,11 @@ impl LinkHandler for Control {
         };
         match event {
             ToControl::Alive => usage.alive(),
-            ToControl::Background { seconds } => self.keep_awake(&live, &usage, Duration::from_secs(seconds)),
+            ToControl::Background { seconds } => {
+                // Only a run starts some.
+                let granted = live.active().map(|active| active.offer.grants.background_seconds);
+                usage.keep(Duration::from_secs(seconds), granted.map(Duration::from_secs));
+            }
             ToControl::LoopEnded { run, epoch, failure } => {
                 if let Some(active) = live
                     .active()
@@ -160,18 +163,6 @@ impl LinkHandler for Control {
 }
 
 impl Control {
-    /// Programs in the background run for so long more, as their sandbox says. Only a run starts some: between runs what it
-    /// says can shorten the time and never lengthen it, so that none is kept for ever.
-    fn keep_awake(&self, live: &Live, usage: &Usage, time: Duration) {
-        let most = match live.active() {
-            Some(_) => self.0.config.background_time,
-            None => usage
-                .kept_until()
-                .map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now())),
-        };
-        usage.keep(time.min(most));
-    }
-
     /// Whose sandbox it is, if the token says so too; it counts as used meanwhile.
     async fn authorized(&self, sandbox: SandboxId, token: &Secret) -> Result<Guest, Refusal> {
         let Resident { live, usage } = self.resident(sandbox, token).await?;

@@ -75,7 +75,7 @@ pub use money::{Charge, Reserved};
 pub use open::{Clock, Config, Store};
 pub use prompts::{Accepted, Joined, Prompt, Target};
 pub use restore::{Restored, restore};
-pub use runs::{End, Ended, Lease, Run, TakenRun};
+pub use runs::{End, Ended, LastBegun, Lease, Run, TakenRun};
 pub use session_tokens::SessionToken;
 pub use sessions::{Cursor, Page, Session, SessionFilter};
 pub use snapshots::{Fork, NewSnapshot, Snapshot, SnapshotKind};

@@ -1,5 +1,6 @@
 //! Runs: taken under a lease, renewed, ended.
 
+mod last;
 mod take;
 
 use std::collections::HashSet;
@@ -15,6 +16,8 @@ use crate::sessions::SESSION;
 use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, AuditEntry, LastTurn, Session, Store, StoreError, audit, closing};
+
+pub use last::LastBegun;
 
 /// Who works on a run, and until when without a word.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -22,7 +22,7 @@ use crate::Control;
 use crate::live::{Live, lock};
 
 /// Sandboxes that are looked after at the same time.
-const SIDE_BY_SIDE: usize = 64;
+pub(super) const SIDE_BY_SIDE: usize = 64;
 /// How often a runtime is asked whether it lives, at most.
 const PULSE: Duration = Duration::from_secs(5);
 
@@ -47,6 +47,7 @@ impl Control {
                     .await;
             }
         });
+        self.begin_hearing();
         self.begin_reconciling();
         self.begin_warming();
         self.begin_archiving();

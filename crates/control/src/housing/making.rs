@@ -29,14 +29,23 @@ pub(super) struct Issued {
 }
 
 impl Control {
-    /// Takes over the sandbox that the session had when this process began. What runs in it has lost its loop, and is ended.
+    /// Takes over the sandbox that the session had when this process began. What runs in it has lost its loop, and is ended;
+    /// programs in the background go on for what is left of their time.
     pub(super) async fn adopt(&self, live: &Arc<Live>) -> Option<Arc<Housed>> {
         let status = lock(&self.0.housing.left).remove(&live.session)?;
         let adopted = async {
             let provider = &self.0.housing.provider;
             provider.thaw(status.id).await.map_err(HousingError::Provider)?;
-            let housed = self.move_in(live, &status).await?;
-            housed.linked.stop().await.map_err(HousingError::Link)?;
+            let promised = self.promised(live.session).await.map_err(HousingError::Store)?;
+            let housed = self.move_in(live, &status, promised).await?;
+            let stopped = if promised.is_zero() {
+                housed.linked.stop_all().await
+            } else {
+                housed.linked.stop().await
+            };
+            stopped.map_err(HousingError::Link)?;
+            // It says what goes on in it before it answers that.
+            housed.usage.settle_in();
             Ok::<_, HousingError>(housed)
         };
         match adopted.await {
@@ -74,7 +83,7 @@ impl Control {
             builder: false,
         };
         let status = self.create_for(live, &mut spec).await?;
-        match self.move_in(live, &status).await {
+        match self.move_in(live, &status, Duration::ZERO).await {
             Ok(housed) => {
                 self.tell_sandbox(live, spec.id, State::Running, None).await;
                 Ok(housed)
@@ -146,9 +155,16 @@ impl Control {
         created
     }
 
-    /// Serves the link of a sandbox and gives it to the session.
-    async fn move_in(&self, live: &Arc<Live>, status: &SandboxStatus) -> Result<Arc<Housed>, HousingError> {
+    /// Serves the link of a sandbox and gives it to the session. Programs in the background that are there may keep it for so
+    /// long.
+    async fn move_in(
+        &self,
+        live: &Arc<Live>,
+        status: &SandboxStatus,
+        promised: Duration,
+    ) -> Result<Arc<Housed>, HousingError> {
         let usage = self.enter(live, status.id);
+        usage.promise(promised);
         let (linked, socket) = self.open_link(status).await?;
         let claimed = async {
             self.answers(&linked).await?;

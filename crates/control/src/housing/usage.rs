@@ -17,13 +17,20 @@ use crate::live::lock;
 pub(crate) struct Usage {
     users: AtomicUsize,
     last: Mutex<Instant>,
-    /// Until when programs in the background keep it awake.
-    kept_until: Mutex<Option<Instant>>,
+    kept: Mutex<Kept>,
     /// Set before the processes are stopped, so that whoever comes at that moment sees it, or is seen.
     frozen: AtomicBool,
     pulse: Mutex<Pulse>,
     /// How many make its processes stand still for a while.
     stilled: AtomicUsize,
+}
+
+/// Whether programs in the background keep it awake.
+#[derive(Clone, Copy, Default, Debug)]
+struct Kept {
+    until: Option<Instant>,
+    /// While it is adopted: until when what a process before this one was told may keep it.
+    promised: Option<Instant>,
 }
 
 /// What the runtime says when it is asked how it is.
@@ -51,7 +58,7 @@ impl Usage {
         Arc::new(Self {
             users: AtomicUsize::new(0),
             last: Mutex::new(now),
-            kept_until: Mutex::default(),
+            kept: Mutex::default(),
             frozen: AtomicBool::new(false),
             pulse: Mutex::new(Pulse { asked: now, owes: None }),
             stilled: AtomicUsize::new(0),
@@ -73,20 +80,36 @@ impl Usage {
         *lock(&self.last)
     }
 
-    /// Programs in the background are to keep it awake for so long from now.
-    pub(crate) fn keep(&self, time: Duration) {
-        *lock(&self.kept_until) = Instant::now().checked_add(time).filter(|_| !time.is_zero());
+    /// One that is adopted: what its runtime says of programs in the background counts up to then, until it has settled in.
+    pub(super) fn promise(&self, time: Duration) {
+        lock(&self.kept).promised = Instant::now().checked_add(time);
+    }
+
+    /// It is adopted, and its runtime has said what there is.
+    pub(super) fn settle_in(&self) {
+        lock(&self.kept).promised = None;
+    }
+
+    /// Programs in the background are to keep it awake for so long from now: no longer than the run that is on allows, or, where
+    /// none is, than they do already.
+    pub(crate) fn keep(&self, time: Duration, run: Option<Duration>) {
+        let now = Instant::now();
+        let mut kept = lock(&self.kept);
+        let known = kept.promised.or(kept.until);
+        let known = known.map_or(Duration::ZERO, |until| until.saturating_duration_since(now));
+        let time = time.min(run.unwrap_or_default().max(known));
+        kept.until = now.checked_add(time).filter(|_| !time.is_zero());
     }
 
     /// Until when programs in the background keep it awake, where they do.
     pub(crate) fn kept_until(&self) -> Option<Instant> {
-        lock(&self.kept_until).filter(|until| *until > Instant::now())
+        lock(&self.kept).until.filter(|until| *until > Instant::now())
     }
 
     /// Since when nobody uses it and nothing keeps it.
     pub(super) fn idle_since(&self) -> Instant {
         let last = self.last();
-        lock(&self.kept_until).map_or(last, |until| until.max(last))
+        lock(&self.kept).until.map_or(last, |until| until.max(last))
     }
 
     pub(crate) fn is_used(&self) -> bool {
@@ -266,5 +289,51 @@ mod tests {
         assert_eq!(usage.due(PERIOD, PATIENCE), Due::Nothing);
         advance(PERIOD).await;
         assert_eq!(usage.due(PERIOD, PATIENCE), Due::Ask);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn between_runs_nothing_is_kept_longer_than_it_was() {
+        let (minute, usage) = (Duration::from_secs(60), Usage::new());
+        let left = || {
+            let until = usage.kept_until();
+            until.map(|until| until.saturating_duration_since(Instant::now()))
+        };
+        usage.keep(Duration::MAX, None);
+        assert_eq!(left(), None);
+        usage.keep(Duration::MAX, Some(10 * minute));
+        assert_eq!(left(), Some(10 * minute));
+        advance(minute).await;
+        usage.keep(Duration::MAX, None);
+        assert_eq!(left(), Some(9 * minute));
+        // Nor by a run that may have none; what is there goes on.
+        usage.keep(Duration::MAX, Some(Duration::ZERO));
+        assert_eq!(left(), Some(9 * minute));
+        usage.keep(minute, None);
+        usage.keep(2 * minute, None);
+        assert_eq!(left(), Some(minute));
+        usage.keep(Duration::ZERO, None);
+        usage.keep(minute, None);
+        assert_eq!(left(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_adopted_is_kept_for_what_was_promised_and_no_longer() {
+        let (minute, usage) = (Duration::from_secs(60), Usage::new());
+        let left = || {
+            let until = usage.kept_until();
+            until.map(|until| until.saturating_duration_since(Instant::now()))
+        };
+        usage.promise(5 * minute);
+        assert_eq!(left(), None, "nothing was said yet");
+        // What had waited to be said, and what is so now.
+        usage.keep(Duration::ZERO, None);
+        usage.keep(3 * minute, None);
+        assert_eq!(left(), Some(3 * minute));
+        advance(minute).await;
+        usage.keep(Duration::MAX, None);
+        assert_eq!(left(), Some(4 * minute));
+        usage.keep(2 * minute, None);
+        usage.settle_in();
+        usage.keep(Duration::MAX, None);
+        assert_eq!(left(), Some(2 * minute));
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use domain::{Delivery, Door, Event, SandboxId, SessionId};
+use domain::{Delivery, Door, Event, Placement, SandboxId, SessionId, Timestamp};
 use futures::StreamExt;
 use protocol::ToControl;
 use sandbox::{SandboxProvider, SandboxSpec, SandboxState};
@@ -370,4 +370,97 @@ async fn whoever_asks_to_be_kept_for_ever_is_kept_for_as_long_as_the_operator_sa
     world.done(&accepted).await;
     assert_eq!(world.inside.granted().background_seconds, 1);
     state_is(&world, accepted.session, "hibernated").await;
+}
+
+/// Until when programs in the background keep a sandbox, as an operator sees it.
+async fn kept_until(world: &World, sandbox: SandboxId) -> Option<Timestamp> {
+    let listed = world.control.sandboxes(Asker::System).await.unwrap();
+    listed.iter().find(|entry| entry.status.id == sandbox)?.kept_until
+}
+
+/// A session with programs in the background for so long, as its runtime says, between two control planes.
+async fn promised(differs: Differs, seconds: u64, meanwhile: impl AsyncFnOnce(&World)) -> (World, SessionId) {
+    let world = World::new(differs).await;
+    world.will_call(&[("a", &format!("background {seconds}"))]);
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    let (sandbox, _) = world.inside.newest();
+    eventually_async("it to be kept", async || kept_until(&world, sandbox).await.map(drop)).await;
+    meanwhile(&world).await;
+    (world.restarted().await, accepted.session)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promise_to_the_background_is_kept_by_the_next_process() {
+    for placement in [Placement::Sandbox, Placement::ControlPlane] {
+        let differs = Differs { placement, ..sleepy() };
+        let (world, session) = promised(differs, 1_000, async |_| ()).await;
+        // Nobody asks for it: the next process hears of it by itself.
+        let (sandbox, _) = world.inside.newest();
+        eventually_async("it to be kept", async || kept_until(&world, sandbox).await.map(drop)).await;
+        // Another falls asleep, and away, in the meantime, as do those that a dead process left for nothing.
+        let other = world.prompt_to(world.target(), "go", Delivery::Restart).await;
+        world.control.files(world.asker, other.session, "").await.unwrap();
+        state_is(&world, other.session, "hibernated").await;
+        let status = world.sandboxes.status(sandbox).await.unwrap();
+        assert_eq!(status.state, SandboxState::Running);
+        // It goes on through one more, and until it ends.
+        let world = world.restarted().await;
+        eventually_async("it to be kept", async || kept_until(&world, sandbox).await.map(drop)).await;
+        world.inside.say_of(sandbox, ToControl::Background { seconds: 0 }).await;
+        state_is(&world, session, "hibernated").await;
+        world.assert_whole(session).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_lies_to_the_next_process_is_kept_for_what_is_left_of_the_time_since_its_run() {
+    let hour = Duration::from_secs(3_600);
+    let differs = Differs {
+        config: |config| {
+            (sleepy().config)(config);
+            config.background_time = Duration::from_secs(3_600);
+        },
+        ..Differs::default()
+    };
+    let later = async |world: &World| world.set_clock_ahead(hour / 2);
+    let (mut world, session) = promised(differs, u64::MAX, later).await;
+    let (sandbox, _) = world.inside.newest();
+    // However often it begins anew.
+    for _ in 0..3 {
+        let until = eventually_async("it to be kept", async || kept_until(&world, sandbox).await).await;
+        let left = until.0 - Timestamp::now().0;
+        assert!(left <= i64::try_from((hour / 2).as_millis()).unwrap(), "{left} ms");
+        for seconds in [u64::MAX, 3_600] {
+            world.inside.say_of(sandbox, ToControl::Background { seconds }).await;
+        }
+        // It has heard of them when it has served this.
+        world.control.files(world.asker, session, "").await.unwrap();
+        let still = kept_until(&world, sandbox).await.unwrap();
+        assert!(still.0 - until.0 < 1_000, "{still:?}, and {until:?} before");
+        world = world.restarted().await;
+    }
+    world.set_clock_ahead(hour + Duration::from_secs(1));
+    let world = world.restarted().await;
+    state_is(&world, session, "hibernated").await;
+    assert!(world.sandboxes.status(sandbox).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_cancelled_run_began_is_ended_by_the_next_process_where_none_came_to_it() {
+    let world = World::new(Differs::default()).await;
+    world.will_call(&[("a", "background 1000"), ("b", "hang")]);
+    let accepted = world.prompt("go").await;
+    world.inside.made_so_many(2).await;
+    let (sandbox, _) = world.inside.newest();
+    eventually_async("it to be kept", async || kept_until(&world, sandbox).await.map(drop)).await;
+    let world = world
+        .restarted_when(async |store| {
+            store.cancel_run(Asker::System, accepted.run, "enough").await.unwrap();
+        })
+        .await;
+    world.control.files(world.asker, accepted.session, "").await.unwrap();
+    assert_eq!(kept_until(&world, sandbox).await, None);
+    let workspace = world.sandboxes.workspace(accepted.session);
+    assert!(workspace.join("last-words").exists());
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::{Delivery, Epoch, RunState};
-use store::{End, StoreError, Target};
+use store::{End, LastBegun, StoreError, Target};
 
 use crate::parts::{LEASE, Place, SYSTEM, begin, prompt, said, told};
 
@@ -40,6 +40,35 @@ async fn places_go_first_to_whoever_has_the_fewest() {
     place.take(ada[1]).await;
     let order = [bobs[0], bobs[1], ada[2], ada[3], ada[4]];
     assert_eq!(store.pending_runs(SYSTEM, 10).await.unwrap(), order);
+}
+
+#[tokio::test]
+async fn it_is_known_for_how_long_the_last_run_is_over() {
+    let place = Place::new().await;
+    let accepted = place.start("go").await;
+    let last = async || place.store.last_begun(SYSTEM, accepted.session).await.unwrap();
+    assert_eq!(last().await, None, "it waits");
+    let taken = place.take(accepted.run).await;
+    place.pass(Duration::from_secs(10));
+    let under_way = LastBegun {
+        state: RunState::Running,
+        over_for: None,
+    };
+    assert_eq!(last().await, Some(under_way));
+    let end = End::failed("no_reason", "as it is");
+    let ended = place.store.end_run(SYSTEM, accepted.run, taken.run.epoch, end);
+    ended.await.unwrap();
+    place.pass(Duration::from_secs(20));
+    // Another that waits has begun nothing.
+    let next = prompt(place.user, Target::Session(accepted.session), "more", Delivery::Queue);
+    place.store.accept_prompt(SYSTEM, next).await.unwrap();
+    let over = |seconds| LastBegun {
+        state: RunState::Failed,
+        over_for: Some(Duration::from_secs(seconds)),
+    };
+    assert_eq!(last().await, Some(over(20)));
+    place.set_back(Duration::from_secs(60));
+    assert_eq!(last().await, Some(over(0)));
 }
 
 #[tokio::test]

@@ -163,7 +163,8 @@ struct Runtime {
     sandbox: SandboxId,
     /// Ends what is under way.
     work: Mutex<Stop>,
-    in_background: Mutex<bool>,
+    /// For how many seconds programs in the background go on, as it says.
+    in_background: Mutex<u64>,
     /// The way to the control stream, where there is one.
     say: Mutex<Option<mpsc::Sender<ToControl>>>,
 }
@@ -190,18 +191,15 @@ impl Runtime {
     }
 
     fn obey(self: &Arc<Self>, order: ToRuntime, say: &mpsc::Sender<ToControl>) {
+        if let ToRuntime::Claim { token, .. } = order {
+            return self.belong(token, say);
+        }
         let runtime = Arc::clone(self);
         let say = say.clone();
         let stop = self.work.lock().unwrap().clone();
         self.tasks.spawn_until_stopped(async move {
             let answer = match order {
-                ToRuntime::Claim { token, .. } => {
-                    runtime.take(token);
-                    if let Some(keeps) = runtime.inside.keeps.get() {
-                        (keeps.begin)(runtime.sandbox, &runtime.client, &runtime.workspace, &runtime.tasks);
-                    }
-                    ToControl::Claimed { failure: None }
-                }
+                ToRuntime::Claim { .. } => unreachable!("it was obeyed"),
                 ToRuntime::Pulse => {
                     if *runtime.inside.hung.lock().unwrap() == Some(runtime.sandbox) {
                         return;
@@ -239,6 +237,19 @@ impl Runtime {
             };
             let _ = say.send(answer).await;
         });
+    }
+
+    /// It is claimed. What goes on in it is said before anything else is answered: who claims it may not have heard of it.
+    fn belong(&self, token: Secret, say: &mpsc::Sender<ToControl>) {
+        self.take(token);
+        if let Some(keeps) = self.inside.keeps.get() {
+            (keeps.begin)(self.sandbox, &self.client, &self.workspace, &self.tasks);
+        }
+        let _ = say.try_send(ToControl::Claimed { failure: None });
+        let seconds = *self.in_background.lock().unwrap();
+        if seconds > 0 {
+            let _ = say.try_send(ToControl::Background { seconds });
+        }
     }
 
     fn take(&self, token: Secret) {
@@ -333,14 +344,14 @@ impl Gateway for Runtime {
 
 impl Runtime {
     async fn background(&self, seconds: u64) {
-        *self.in_background.lock().unwrap() = seconds > 0;
+        *self.in_background.lock().unwrap() = seconds;
         let say = self.say.lock().unwrap().clone().unwrap();
         say.send(ToControl::Background { seconds }).await.unwrap();
     }
 
     /// Programs in the background write until they are killed, and are killed by this.
     async fn end_background(&self, say: &mpsc::Sender<ToControl>) {
-        if std::mem::take(&mut *self.in_background.lock().unwrap()) {
+        if std::mem::take(&mut *self.in_background.lock().unwrap()) > 0 {
             std::fs::write(self.workspace.join("last-words"), "of the background").unwrap();
             say.send(ToControl::Background { seconds: 0 }).await.unwrap();
         }

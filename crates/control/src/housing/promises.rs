@@ -1,0 +1,73 @@
+//! Programs in the background through a restart of this process. Their sandbox says again for how long they go on, and is
+//! believed up to what the store knows: nothing is granted but by a run, so from the end of the last one on their time runs out,
+//! however often this process begins anew.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use causes::with_causes;
+use domain::{RunState, SessionId};
+use futures::StreamExt;
+use sandbox::SandboxState;
+use store::{Asker, StoreError};
+
+use super::keeping::SIDE_BY_SIDE;
+use crate::live::{Live, lock};
+use crate::{Control, ControlError};
+
+impl Control {
+    /// How much longer programs in the background may go on of which a process before this one was told.
+    pub(super) async fn promised(&self, session: SessionId) -> Result<Duration, StoreError> {
+        let most = self.0.config.background_time;
+        let last = self.0.store.last_begun(Asker::System, session).await?;
+        Ok(match last {
+            None => Duration::ZERO,
+            // They were to end with it, and whoever had that done may not have come to it.
+            Some(last) if last.state == RunState::Cancelled => Duration::ZERO,
+            Some(last) => most.saturating_sub(last.over_for.unwrap_or_default()),
+        })
+    }
+
+    /// Begins to hear of the sandboxes that a process before this one left whether something goes on in them: those are adopted
+    /// before anybody asks for them.
+    pub(super) fn begin_hearing(&self) {
+        let left = lock(&self.0.housing.left);
+        // What is frozen is kept by nothing.
+        let awake = left.values().filter(|status| status.state == SandboxState::Running);
+        let awake: Vec<_> = awake.map(|status| status.session).collect();
+        drop(left);
+        let control = self.clone();
+        self.0.tasks.spawn_until_stopped(async move {
+            let awake = futures::stream::iter(awake);
+            awake
+                .for_each_concurrent(SIDE_BY_SIDE, async |session| {
+                    if let Err(error) = control.hear_of(session).await {
+                        tracing::warn!(%session, error = with_causes(&error), "could not ask what goes on in a session's sandbox");
+                    }
+                })
+                .await;
+        });
+    }
+
+    async fn hear_of(&self, session: SessionId) -> Result<(), ControlError> {
+        let live = self.live(Asker::System, session).await?;
+        let stored = self.0.store.session(Asker::System, session).await?;
+        // A run that is under way adopts it by itself, and one that is archived is used by nobody.
+        let is_over = stored.run.is_none_or(|(_, state)| state.is_final());
+        if is_over && stored.archived.is_none() && !self.promised(session).await?.is_zero() {
+            self.house_left(&live).await;
+        }
+        Ok(())
+    }
+
+    /// Adopts the sandbox that a process before this one left to a session, where there still is one.
+    async fn house_left(&self, live: &Arc<Live>) {
+        let mut seat = live.seat.housed.lock().await;
+        if seat.is_none()
+            && live.owed().is_none()
+            && let Some(housed) = self.adopt(live).await
+        {
+            live.seat.take(&mut seat, housed);
+        }
+    }
+}
