@@ -196,6 +196,11 @@ impl Installation {
         Self::end(&self.serve);
     }
 
+    /// Kills the host agent.
+    pub(crate) fn stop_host(&self) {
+        Self::end(&self.host);
+    }
+
     /// Kills both, and every sandbox's first process, and starts both again.
     pub(crate) fn replace_everything(&self) {
         Self::end(&self.serve);
@@ -312,6 +317,15 @@ impl Installation {
         let page = self.done(&["sessions", "--limit", "1000", "--json"]);
         let page: Value = serde_json::from_str(&page).expect("a page of sessions");
         page["sessions"].as_array().expect("sessions").clone()
+    }
+
+    /// The id of a session with a name. One that is put away is found by nothing else.
+    pub(crate) fn id(&self, session: &str) -> String {
+        let sessions = self.sessions();
+        let known = sessions.iter().find(|known| known["key"] == session);
+        known
+            .map_or(session, |known| known["id"].as_str().expect("an id"))
+            .to_owned()
     }
 
     /// Everything that a session's watchers saw until now.

@@ -16,6 +16,7 @@ mod leftovers;
 mod live;
 mod processes;
 mod program;
+mod reconciled;
 mod services;
 mod transcript;
 mod transitions;

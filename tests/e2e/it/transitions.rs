@@ -258,7 +258,7 @@ fn archived(belljar: &Installation, session: &str) {
 }
 
 /// No sandbox without a session, no session with two, no process without a sandbox. (A disk may be nobody's for an hour.)
-fn nothing_is_nobodys(belljar: &Installation) {
+pub(crate) fn nothing_is_nobodys(belljar: &Installation) {
     let mut told = String::new();
     eventually("only what is somebody's to be left", || {
         let problem = left(belljar);
