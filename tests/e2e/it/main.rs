@@ -1,6 +1,7 @@
 //! The whole of Belljar: real processes, real sandboxes, a scripted model. Everything goes through the command line, as a
 //! person would have it.
 
+mod background;
 mod canaries;
 mod carried;
 mod clients;
@@ -21,6 +22,7 @@ mod services;
 mod transcript;
 mod transitions;
 mod unused_images;
+mod waking;
 mod wanders;
 mod warm;
 mod world;

@@ -2,8 +2,6 @@
 //!
 //! BELLJAR_TEST_SEED chooses the way; BELLJAR_TEST_FULL=1 takes several.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -42,21 +40,6 @@ steps:
   - when: { text: again }
     text: "Here again."
 "##;
-
-/// What is looked at of each.
-const NAMES: [&str; 8] = [
-    "deep/er/text.txt",
-    "bytes.bin",
-    "deep/again.bin",
-    "deep/link",
-    "dangling",
-    "empty",
-    "run.sh",
-    "sparse",
-];
-
-/// Those whose bytes are read whole.
-const READ: [&str; 4] = ["deep/er/text.txt", "empty", "run.sh", "sparse"];
 
 /// Steps of one way.
 const STEPS: usize = 20;
@@ -101,8 +84,6 @@ struct Wanderer<'b> {
     abroad: &'b Installation,
     session: String,
     files: String,
-    /// It has been kept outside of its disk, where each name is a file of its own.
-    outside: bool,
     history: Vec<Value>,
 }
 
@@ -117,19 +98,12 @@ impl<'b> Wanderer<'b> {
             abroad,
             session,
             files,
-            outside: false,
             history,
         }
     }
 
-    /// The files of a session that should have these.
-    fn files_of(&self, belljar: &Installation, session: &str) -> String {
-        let files = files(belljar, session);
-        if self.outside { apart(&files) } else { files }
-    }
-
     fn is_the_same(&self, way: &[Step]) {
-        let files = self.files_of(self.belljar, &self.session);
+        let files = files(self.belljar, &self.session);
         assert_eq!(files, self.files, "after {way:?}");
         assert_eq!(history(self.belljar, &self.session), self.history, "after {way:?}");
     }
@@ -165,25 +139,28 @@ impl<'b> Wanderer<'b> {
                 let (out, back) = (out.to_string_lossy(), back.to_string_lossy());
                 belljar.done(&["snapshot", "export", &self.session, &out, "--force"]);
                 self.abroad.done(&["snapshot", "import", &guest, &out]);
-                assert_eq!(self.files_of(self.abroad, &guest), self.files, "abroad");
+                assert_eq!(files(self.abroad, &guest), self.files, "abroad");
                 self.abroad.done(&["snapshot", "export", &guest, &back, "--force"]);
                 belljar.done(&["snapshot", "import", &self.session, &back]);
             }
             Step::Archive => {
-                belljar.done(&["archive", &self.session]);
+                let id = belljar.id(&self.session);
+                belljar.done(&["archive", &id]);
+                // A prompt that comes before finds the disk as it was.
+                self.is_now(&id, "archived");
                 // Only a prompt opens it again.
                 belljar.done(&["run", "--session", &self.session, "again"]);
                 let history = history(belljar, &self.session);
                 assert_eq!(history[..self.history.len()], self.history);
                 assert_eq!(history.len(), self.history.len() + 2, "{history:?}");
                 self.history = history;
-                self.is_kept_outside();
+                self.comes_from_outside();
             }
             Step::Move => {
                 // By then all is kept that there is.
                 self.falls("hibernated");
                 belljar.move_to_another_machine();
-                self.is_kept_outside();
+                self.comes_from_outside();
             }
             Step::Remove => belljar.remove_sandboxes(),
             Step::KillRuntimes => {
@@ -203,45 +180,53 @@ impl<'b> Wanderer<'b> {
     /// Uses it, and waits until it sleeps.
     fn falls(&self, state: &str) {
         self.belljar.file(&self.session, "run.sh");
+        self.is_now(&self.session, state);
+    }
+
+    fn is_now(&self, session: &str, state: &str) {
         eventually(state, || {
-            let events = self.belljar.transcript(&self.session);
+            let events = self.belljar.transcript(session);
             let last = events.of("sandbox").last().is_some_and(|event| event["state"] == state);
             last.then_some(())
         });
     }
 
-    fn is_kept_outside(&mut self) {
-        self.outside = true;
-        self.files = apart(&self.files);
+    /// Where files are kept outside of disks, each name is a file of its own.
+    fn comes_from_outside(&mut self) {
+        self.files = self.files.replace(" 4096 2 ", " 4096 1 ");
     }
 }
 
-/// The same files with no name for the bytes of another.
-fn apart(files: &str) -> String {
-    files.replace(" 4096 2 ", " 4096 1 ")
-}
-
-/// Kind, mode, owner, size, links, time and name of each file, a hash of the bytes, and which files there are. An archive
-/// keeps whole seconds; times of folders are not kept everywhere.
+/// Everything that there is: kind, mode and owner of each; size, links, time and name of those that are no folders; a hash of
+/// the bytes; and what is listed. An archive keeps whole seconds; times of folders are not kept everywhere.
 fn files(belljar: &Installation, session: &str) -> String {
-    let look = |format: &str, names: &[&str]| {
-        let mut words = vec!["sandbox", "exec", session, "stat", "-c", format];
-        let paths: Vec<String> = names.iter().map(|name| format!("/workspace/{name}")).collect();
-        words.extend(paths.iter().map(String::as_str));
-        belljar.done(&words)
+    let look = |program: &[&str], paths: &[&str]| {
+        let words = [&["sandbox", "exec", session], program, paths].concat();
+        let said = belljar.done(&words);
+        let mut lines: Vec<_> = said.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
     };
-    let mut all = look("%F %a %u %g %n", &["deep", "deep/er"]);
-    all.push_str(&look("%F %a %u %g %s %h %Y %N", &NAMES));
-    for name in READ {
-        let mut hash = DefaultHasher::new();
-        belljar.file(session, name).hash(&mut hash);
-        all.push_str(&format!("{name} {:x}\n", hash.finish()));
-    }
-    for line in belljar.done(&["files", session, "--json"]).lines() {
+    let paths = look(&["find", "/workspace"], &[]);
+    let paths: Vec<_> = paths.iter().map(String::as_str).collect();
+    let kinds = look(&["stat", "-c", "%F|%n|%a %u %g"], &paths);
+    let of = |is: fn(&str) -> bool| -> Vec<&str> {
+        let known = kinds.iter().map(|line| line.split('|'));
+        let known = known.filter_map(|mut parts| Some((parts.next()?, parts.next()?)));
+        known.filter(|(kind, _)| is(kind)).map(|(_, path)| path).collect()
+    };
+    let about = look(
+        &["stat", "-c", "%F %a %u %g %s %h %Y %N"],
+        &of(|kind| kind != "directory"),
+    );
+    let hashes = look(&["sha256sum"], &of(|kind| kind.starts_with("regular")));
+    let listed = belljar.done(&["files", session, "--json"]);
+    let listed = listed.lines().map(|line| {
         let file: Value = serde_json::from_str(line).expect("a line of JSON");
-        all.push_str(&format!("{} {}\n", file["path"], file["kind"]));
-    }
-    all
+        format!("{} {}", file["path"], file["kind"])
+    });
+    let listed: Vec<_> = listed.collect();
+    [kinds, about, hashes, listed].concat().join("\n")
 }
 
 /// What was said, whole.

@@ -1,0 +1,192 @@
+//! Whatever comes while a sandbox falls asleep or is put away wakes it and is served; and what sleeps says what of it is left.
+//!
+//! The moments are drawn by lot. BELLJAR_TEST_SEED repeats the lots; BELLJAR_TEST_FULL=1 takes many more.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt, SeedableRng};
+use serde_json::Value;
+use testkit::eventually;
+
+use crate::installation::Installation;
+
+const JOB: &str = r#"
+steps:
+  - when: { turn: 1, text: write }
+    tools:
+      - name: write
+        input: { path: "mark.txt", content: "x" }
+  - when: { text: write }
+    text: "Written."
+"#;
+
+/// It falls asleep before most requests come, and away before some do.
+const DROWSY: &str = "---\nfreeze_after = \"40ms\"\nhibernate_after = \"120ms\"\n";
+/// The longest pause between two requests of one asker.
+const PAUSE: Duration = Duration::from_millis(160);
+
+/// One who asks for something of a session at moments of their own.
+struct Asker<'b> {
+    belljar: &'b Installation,
+    session: &'b str,
+    random: StdRng,
+}
+
+impl<'b> Asker<'b> {
+    fn new(belljar: &'b Installation, session: &'b str, seed: u64) -> Self {
+        let random = StdRng::seed_from_u64(seed);
+        Self {
+            belljar,
+            session,
+            random,
+        }
+    }
+
+    fn rests(&mut self) {
+        thread::sleep(PAUSE.mul_f64(self.random.random_range(0.0..1.0)));
+    }
+
+    fn prompts(&self) {
+        let said = self.belljar.done(&["run", "--session", self.session, "write"]);
+        assert!(said.contains("Written."), "{said}");
+    }
+
+    /// Puts a file in, which is its own name.
+    fn puts(&self, name: &str) {
+        let file = self.belljar.path(name);
+        fs::write(&file, name).expect("write a file");
+        let file = file.to_string_lossy();
+        self.belljar.done(&["put", self.session, &file, name]);
+    }
+
+    fn gets(&self, name: &str) {
+        assert_eq!(self.belljar.file(self.session, name), name);
+    }
+
+    /// Has a program look, and the files listed.
+    fn looks(&mut self) {
+        let words = ["sandbox", "exec", self.session, "cat", "/workspace/mark.txt"];
+        assert_eq!(self.belljar.done(&words).trim(), "x");
+        self.rests();
+        let listed = self.belljar.done(&["files", self.session]);
+        assert!(listed.contains("mark.txt"), "{listed}");
+    }
+}
+
+/// The seed of the lots, and how many rounds there are.
+fn lots() -> (u64, usize) {
+    let seed = std::env::var("BELLJAR_TEST_SEED").ok();
+    let seed = seed
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or_else(|| rand::rng().next_u64());
+    println!("BELLJAR_TEST_SEED={seed} repeats these lots");
+    let full = std::env::var_os("BELLJAR_TEST_FULL").is_some();
+    (seed, if full { 100 } else { 10 })
+}
+
+#[test]
+fn what_comes_while_it_falls_asleep_is_served() {
+    let belljar = Installation::start_with(JOB, DROWSY);
+    let (seed, rounds) = lots();
+    belljar.done(&["run", "--session", "s", "write"]);
+    let session = belljar.id("s");
+    thread::scope(|scope| {
+        let asker = |number| Asker::new(&belljar, &session, seed.wrapping_add(number));
+        let (mut prompts, mut exchanges, mut looks) = (asker(0), asker(1), asker(2));
+        scope.spawn(move || {
+            for _ in 0..rounds {
+                prompts.prompts();
+                prompts.rests();
+            }
+        });
+        scope.spawn(move || {
+            for round in 0..rounds {
+                exchanges.puts(&format!("file-{round}"));
+                exchanges.rests();
+                exchanges.gets(&format!("file-{round}"));
+                exchanges.rests();
+            }
+        });
+        scope.spawn(move || {
+            for _ in 0..rounds {
+                looks.looks();
+                looks.rests();
+            }
+        });
+    });
+    let asker = Asker::new(&belljar, &session, seed);
+    for round in 0..rounds {
+        asker.gets(&format!("file-{round}"));
+    }
+    let seen = belljar.transcript(&session);
+    seen.assert_whole();
+    let slept = |event: &Value| event["state"] == "frozen" || event["state"] == "hibernated";
+    assert!(seen.of("sandbox").any(slept), "it never slept");
+}
+
+#[test]
+fn what_comes_while_it_is_put_away_is_served() {
+    let belljar = Installation::start_with(JOB, DROWSY);
+    let (seed, rounds) = lots();
+    belljar.done(&["run", "--session", "s", "write"]);
+    let session = belljar.id("s");
+    let mut asker = Asker::new(&belljar, &session, seed);
+    asker.puts("first");
+    for round in 0..rounds {
+        belljar.done(&["archive", &session]);
+        // Its files are kept, and its disk is removed, from now on.
+        for _ in 0..4 {
+            asker.rests();
+        }
+        match round % 4 {
+            0 => asker.prompts(),
+            1 => asker.puts(&format!("file-{round}")),
+            2 => asker.gets("first"),
+            _ => asker.looks(),
+        }
+    }
+    for round in (1..rounds).step_by(4) {
+        asker.gets(&format!("file-{round}"));
+    }
+    belljar.transcript(&session).assert_whole();
+}
+
+fn sandboxes(belljar: &Installation) -> Vec<Value> {
+    let listed = belljar.done(&["sandbox", "list", "--json"]);
+    let lines = listed.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect()
+}
+
+#[test]
+fn what_sleeps_says_what_is_left_of_it() {
+    let belljar = Installation::start_with(JOB, "---\nfreeze_after = \"1s\"\nhibernate_after = \"6s\"\n");
+    belljar.done(&["run", "--session", "s", "write"]);
+    belljar.done(&["files", "s"]);
+    let state = || belljar.sessions()[0]["sandbox"]["state"].clone();
+    eventually("it to be frozen", || (state() == "frozen").then_some(()));
+    let there = sandboxes(&belljar);
+    assert_eq!(there[0]["state"], "frozen");
+    assert!(
+        there[0]["processes"].as_u64() > Some(1),
+        "its processes stand still: {there:?}"
+    );
+    assert!(!belljar.first_processes().is_empty());
+
+    eventually("it to be hibernated", || (state() == "hibernated").then_some(()));
+    let events = belljar.transcript("s");
+    let last = events.of("sandbox").last().expect("states").clone();
+    assert_eq!(last["state"], "hibernated");
+    let reason = last["reason"].as_str().expect("a reason");
+    assert!(
+        reason.contains("its processes are gone, its files are kept"),
+        "{reason}"
+    );
+    assert_eq!(sandboxes(&belljar), Vec::<Value>::new());
+    assert_eq!(belljar.first_processes(), Vec::<u32>::new());
+    assert_eq!(belljar.file("s", "mark.txt"), "x");
+}
