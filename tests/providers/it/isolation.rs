@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use containers::DiskChoice;
-use images::Images;
+use images::ImageFolder;
 use sandbox::{ProviderError, SandboxProvider};
 use tempfile::TempDir;
 
@@ -205,7 +205,7 @@ async fn the_trial_of_an_engine_sees_that_no_system_calls_are_filtered() {
     let (config, digest) = (world.config.clone(), world.image.clone());
     let tried = tokio::task::spawn_blocking(move || {
         let engine = Engine::start(&command);
-        let library = Arc::new(Images::open(config.data.join("images")));
+        let library = Arc::new(ImageFolder::open(config.data.join("images")));
         let asked = testkit::eventually("the engine answers", || {
             sandbox_docker::Engine::connect(&engine.socket()).ok()
         });
