@@ -15,6 +15,7 @@ mod config;
 mod dev;
 mod end;
 mod host_agent;
+mod listening;
 mod local;
 mod owner;
 mod places;

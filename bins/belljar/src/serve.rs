@@ -2,8 +2,7 @@
 
 use std::convert::Infallible;
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,15 +17,11 @@ use lifecycle::Tasks;
 use secret::Source;
 use secrets::Environment;
 use store::Store;
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 
 use crate::config::{Loaded, Model, Provider, Settings};
 use crate::end::End;
-use crate::{places, process, sources, wiring};
-
-/// Connections that the kernel keeps until they are accepted. One more would seem open to who opened it and never be
-/// answered, so it is as many as the kernel allows.
-const BACKLOG: u32 = 4_096;
+use crate::{listening, places, process, sources, wiring};
 
 /// How often it is looked whether there is a newer image.
 const LOOK_FOR_IMAGE: Duration = Duration::from_secs(5);
@@ -34,10 +29,12 @@ const LOOK_FOR_IMAGE: Duration = Duration::from_secs(5);
 const CLOSES: Duration = Duration::from_secs(5);
 
 /// Runs the control plane until it is told to end: then nothing is accepted any more, what is under way may finish within
-/// `server.drain`, and runs are left to the next process.
+/// `server.drain`, and runs are left to the next process. Where the socket was handed over, who hands it over keeps it, and
+/// connections wait in it for the next process.
 pub(crate) fn serve(loaded: &Loaded) -> anyhow::Result<End> {
     let settings = &loaded.settings;
     let environment = process::take_secrets(&sources::variables(settings))?;
+    let handed = listening::handed()?;
     process::close_to_others();
     process::log(settings);
     process::raise_descriptors();
@@ -47,22 +44,10 @@ pub(crate) fn serve(loaded: &Loaded) -> anyhow::Result<End> {
             settings.server.user
         );
     }
-    process::runtime()?.block_on(run(loaded, environment))
+    process::runtime()?.block_on(run(loaded, environment, handed))
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()
-    } else {
-        TcpSocket::new_v6()
-    }?;
-    // Where connections of the process before still linger.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
+async fn run(loaded: &Loaded, environment: Environment, handed: Option<std::net::TcpListener>) -> anyhow::Result<End> {
     let settings = &loaded.settings;
     // In this order they end: doors first, then what they asked for, then the way to the host and to what keeps secrets.
     let (doors, work, way) = (Tasks::new(), Tasks::new(), Tasks::new());
@@ -78,17 +63,15 @@ async fn run(loaded: &Loaded, environment: Environment) -> anyhow::Result<End> {
     let config = wiring::control(settings, &model, base.clone());
     let own = places::control(settings);
     fs::create_dir_all(&own).with_context(|| format!("cannot make the folder {}", own.display()))?;
-    let listener = listen(settings.server.listen)
-        .with_context(|| {
-            format!(
-                "cannot listen on {} (where that is taken, `ss -ltnp 'sport = :{}'` says by whom; server.listen names another address)",
-                settings.server.listen,
-                settings.server.listen.port()
-            )
-        })?;
+    let was_handed = handed.is_some();
+    let listener = handed.map_or_else(|| listening::bind(settings.server.listen), Ok)?;
+    let listener = TcpListener::from_std(listener).context("cannot use the socket that is listened on")?;
     let address = listener
         .local_addr()
         .context("cannot find the address that is listened on")?;
+    if was_handed {
+        tracing::info!(%address, "listening on the socket that was handed over, and not on server.listen");
+    }
 
     let store = store::Config {
         session_bytes: Some(settings.server.history),

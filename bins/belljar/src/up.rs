@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use tokio::time::Instant;
 use crate::config::{Loaded, Settings};
 use crate::end::End;
 use crate::system_user::{self, SystemUser};
-use crate::{places, process};
+use crate::{listening, places, process};
 
 /// How long a process may take until it is ready.
 const READY: Duration = Duration::from_secs(60);
@@ -31,16 +32,19 @@ pub(crate) fn up(loaded: &Loaded) -> anyhow::Result<End> {
         bail!("`belljar up` starts the host agent, which must be root: run it with sudo");
     }
     let settings = &loaded.settings;
+    let handed = listening::handed()?;
     let _lock = lock(settings)?;
     let user = system_user::prepare(settings)?;
-    process::runtime()?.block_on(run(loaded, user))
+    process::runtime()?.block_on(run(loaded, user, handed))
 }
 
-async fn run(loaded: &Loaded, user: SystemUser) -> anyhow::Result<End> {
+async fn run(loaded: &Loaded, user: SystemUser, handed: Option<TcpListener>) -> anyhow::Result<End> {
     let ended = process::told_to_end();
     tokio::pin!(ended);
-    let mut host = Part::new("host", loaded, None)?;
-    let mut serve = Part::new("serve", loaded, Some(user))?;
+    // Kept here, so that connections wait while there is no control plane.
+    let listener = handed.map_or_else(|| listening::bind(loaded.settings.server.listen), Ok)?;
+    let mut host = Part::new("host", loaded, None, None)?;
+    let mut serve = Part::new("serve", loaded, Some(user), Some(listener))?;
     let outcome = tokio::select! {
         ended = &mut ended => ended,
         broken = supervise(&mut host, &mut serve) => broken,
@@ -69,12 +73,19 @@ struct Part {
     arguments: Vec<std::ffi::OsString>,
     environment: BTreeMap<String, std::ffi::OsString>,
     user: Option<SystemUser>,
+    /// What it listens on; handed to each process of it.
+    listener: Option<TcpListener>,
     running: Option<(Child, Lines<BufReader<ChildStdout>>)>,
     deaths: Vec<Instant>,
 }
 
 impl Part {
-    fn new(command: &'static str, loaded: &Loaded, user: Option<SystemUser>) -> anyhow::Result<Self> {
+    fn new(
+        command: &'static str,
+        loaded: &Loaded,
+        user: Option<SystemUser>,
+        listener: Option<TcpListener>,
+    ) -> anyhow::Result<Self> {
         let mut arguments = vec![command.into()];
         if let Some(file) = &loaded.file {
             arguments.extend(["--config".into(), file.clone().into_os_string()]);
@@ -89,6 +100,7 @@ impl Part {
             arguments,
             environment,
             user,
+            listener,
             running: None,
             deaths: Vec::new(),
         })
@@ -111,6 +123,9 @@ impl Part {
         command.process_group(0);
         if let Some(user) = self.user {
             command.uid(user.uid).gid(user.gid);
+        }
+        if let Some(listener) = &self.listener {
+            sys::child::hand_over(command.as_std_mut(), listener);
         }
         // Nobody looks after them when this process is killed, and they would be in the next one's way. Started by the main
         // thread, which lives as long as the process.

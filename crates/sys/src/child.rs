@@ -1,6 +1,7 @@
 //! What becomes of a child process.
 
 use std::io;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -26,6 +27,33 @@ pub fn end_with_parent(command: &mut Command) {
     };
     // SAFETY: between fork and exec only what is safe after a fork of a process with threads may happen: these are two system
     // calls, and errors that allocate nothing.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Hands a socket to what this command starts, as systemd does: descriptor 3, and `LISTEN_FDS`. The process is not named, as it
+/// is not known before it starts; who takes the socket is to do without. The socket is to be open whenever the command starts:
+/// what has its number then is handed over.
+pub fn hand_over(command: &mut Command, socket: &impl AsRawFd) {
+    const FIRST: RawFd = 3;
+    command.env("LISTEN_FDS", "1").env_remove("LISTEN_PID");
+    let socket = socket.as_raw_fd();
+    let prepare = move || {
+        // SAFETY: bare system calls that take numbers and touch no memory. A descriptor 3 that is replaced was to be closed by
+        // what comes next, the execution of another program; one that is the socket already is left open instead.
+        let done = unsafe {
+            if socket == FIRST {
+                libc::fcntl(socket, libc::F_SETFD, 0)
+            } else {
+                libc::dup2(socket, FIRST)
+            }
+        };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only what is safe after a fork of a process with threads may happen: this is one system call,
+    // and an error that allocates nothing.
     unsafe { command.pre_exec(prepare) };
 }
 

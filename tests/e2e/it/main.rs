@@ -22,6 +22,7 @@ mod services;
 mod transcript;
 mod transitions;
 mod unused_images;
+mod upgrade;
 mod waking;
 mod wanders;
 mod warm;
