@@ -155,12 +155,12 @@ place=/sys/fs/cgroup/hugetlb
 mkdir -p $place && mount -t cgroup -o hugetlb none $place || exit 99
 "$@"
 ended=$?
-find $place -mindepth 1 -depth -type d -exec rmdir {} +
 # What was removed is gone only a moment later, and until then unmounting gives nothing back.
 for try in $(seq 100); do
+    find $place -mindepth 1 -depth -type d -exec rmdir {} + 2>/dev/null
     umount $place
+    sleep 0.3
     grep -q hugetlb /sys/fs/cgroup/unified/cgroup.controllers && break
-    sleep 0.1
     mount -t cgroup -o hugetlb none $place
 done
 rmdir $place

@@ -87,10 +87,27 @@ impl By {
     }
 }
 
-/// The controllers that version 2 of cgroups has where most are version 1's.
+/// The controllers that version 2 of cgroups has where most are version 1's, or that are version 1's and not mounted here: crun
+/// would take any folder for them.
 pub(crate) fn controllers_beside() -> String {
-    let all = fs::read_to_string("/sys/fs/cgroup/unified/cgroup.controllers").unwrap_or_default();
-    all.trim().to_owned()
+    let read = |file| fs::read_to_string(file).unwrap_or_default();
+    let (unified, groups) = (
+        read("/sys/fs/cgroup/unified/cgroup.controllers"),
+        read("/proc/self/cgroup"),
+    );
+    let mounts = read("/proc/self/mountinfo");
+    let is_mounted = |name: &str| {
+        let mut mounts = mounts.lines().filter(|line| line.contains(" - cgroup "));
+        mounts.any(|line| {
+            line.rsplit([' ', ','])
+                .take_while(|word| *word != "cgroup")
+                .any(|word| word == name)
+        })
+    };
+    let hierarchies = groups.lines().filter_map(|line| line.split(':').nth(1));
+    let names = hierarchies.flat_map(|names| names.split(','));
+    let lost = names.filter(|name| !name.is_empty() && !name.contains('=') && !is_mounted(name));
+    unified.split_whitespace().chain(lost).collect::<Vec<_>>().join(" ")
 }
 
 /// A program of this machine, or one of those that `scripts/prepare tests` puts into a folder of their own.
