@@ -56,6 +56,9 @@ impl Pool {
         match config.disk {
             DiskChoice::Btrfs => btrfs::Pool::open(config).map(Self::Btrfs),
             DiskChoice::Ext4 => ext4::Pool::open(config).map(Self::Ext4),
+            // What sessions have decides, whatever the machine could have by now: else their disks would be out of sight.
+            DiskChoice::Auto if btrfs::Pool::is_in_use(config)? => btrfs::Pool::open(config).map(Self::Btrfs),
+            DiskChoice::Auto if ext4::Pool::is_in_use(config)? => ext4::Pool::open(config).map(Self::Ext4),
             DiskChoice::Auto => btrfs::Pool::open(config).map(Self::Btrfs).or_else(|error| {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -222,6 +225,17 @@ fn names_ending(folder: &Path, end: &str) -> Result<Vec<String>, ProviderError> 
         }
     }
     Ok(names)
+}
+
+/// Whether a folder is there and something in it.
+fn holds_anything(folder: &Path) -> Result<bool, ProviderError> {
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        entries => Ok(entries
+            .attempt(|| format!("list {}", folder.display()))?
+            .next()
+            .is_some()),
+    }
 }
 
 /// The snapshots whose names stand in a pool's folder.

@@ -1,13 +1,16 @@
 //! File systems that are mounted by descriptor.
 
+use std::ffi::OsString;
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::CWD;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, fsconfig_create,
-    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount, unmount,
 };
 use sandbox::ProviderError;
 
@@ -84,4 +87,51 @@ pub fn mount_file_system(kind: &str, device: &Path, options: &[&str]) -> io::Res
 pub fn attach(mount: &OwnedFd, folder: &Path) -> io::Result<()> {
     move_mount(mount, "", CWD, folder, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(())
+}
+
+/// Detaches what is mounted anywhere below a folder, for those who still use it later.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn detach_below(folder: &Path) -> io::Result<()> {
+    let Ok(folder) = folder.canonicalize() else {
+        return Ok(());
+    };
+    let table = fs::read("/proc/self/mountinfo")?;
+    let mounted = table.split(|byte| *byte == b'\n').filter_map(place_of);
+    let mut below: Vec<_> = mounted
+        .filter(|place| *place != folder && place.starts_with(&folder))
+        .collect();
+    // What is mounted in another mount first.
+    below.sort_unstable_by(|one, other| other.cmp(one));
+    below
+        .iter()
+        .try_for_each(|place| Ok(unmount(place, UnmountFlags::DETACH)?))
+}
+
+/// Where a line of the table of mounts says that something is mounted (proc_pid_mountinfo(5)): its fifth field, in which a
+/// space, a tab, a line's end and a backslash are written as three octal digits.
+fn place_of(line: &[u8]) -> Option<PathBuf> {
+    let field = line.split(|byte| *byte == b' ').nth(4)?;
+    let mut place = Vec::with_capacity(field.len());
+    let mut left = field;
+    while let [first, rest @ ..] = left {
+        let escaped = rest.get(..3).filter(|_| *first == b'\\');
+        let number = escaped.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        place.push(number.unwrap_or(*first));
+        left = if number.is_some() { &rest[3..] } else { rest };
+    }
+    Some(OsString::from_vec(place).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_where_its_line_says() {
+        let line = br"36 35 98:0 /mnt1 /run/bell\040jar/a\134b rw,noatime master:1 - ext3 /dev/root rw";
+        assert_eq!(place_of(line).unwrap(), Path::new(r"/run/bell jar/a\b"));
+        assert_eq!(place_of(b""), None);
+    }
 }

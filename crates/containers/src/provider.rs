@@ -69,7 +69,12 @@ impl ContainerProvider {
         workshop.maker.begin()?;
         // Also shows at once whether the machine can do it at all.
         workshop.maker.prepare()?;
-        workshop.library.clear()?;
+        if let Err(error) = workshop.library.clear() {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "could not clear away images that were never finished; trying again at the next start"
+            );
+        }
         let sandboxes = restart::find(&workshop)?;
         let processors = available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Self {
@@ -296,11 +301,13 @@ impl Shared {
             held.status().ok_or(ProviderError::NotFound(spec.id))
         });
         if made.is_err() {
-            // What was tried first is what the caller learns; what could not be cleared is cleared at the next start.
-            if let Err(error) = held.destroy(&self.workshop) {
-                tracing::error!(sandbox = %spec.id, error = &error as &dyn std::error::Error, "a sandbox that could not be made could not be cleared away either");
+            // What was tried first is what the caller learns.
+            match held.destroy(&self.workshop) {
+                Ok(()) => {
+                    self.sandboxes().remove(&spec.id);
+                }
+                Err(error) => held.is_in_the_way(&error),
             }
-            self.sandboxes().remove(&spec.id);
         }
         made
     }

@@ -13,6 +13,7 @@ use sandbox::{ProviderError, SandboxSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::attempt::{Attempt, unless_missing};
+use crate::mount;
 use crate::process::Identity;
 
 const RECORD: &str = "record.json";
@@ -100,6 +101,8 @@ impl Folder {
     }
 
     pub(crate) fn remove(&self) -> Result<(), ProviderError> {
+        // Whoever made it may have been killed while a session's disk was mounted in it.
+        mount::detach_below(&self.0).attempt(|| format!("unmount what is in {}", self.0.display()))?;
         unless_missing(fs::remove_dir_all(&self.0)).attempt(|| format!("remove {}", self.0.display()))
     }
 }

@@ -22,8 +22,7 @@ pub(crate) fn finish(wanted: &Wanted, root: &Path) -> Result<(), BuildError> {
     let root = root.canonicalize().map_err(BuildError::file("look at", root))?;
     add_user(&wanted.user, &root)?;
     for (path, folder) in &wanted.folders {
-        let path = place(&root, path)?;
-        make_folder(&path)?;
+        let path = folder_within(&root, path)?;
         chown(&path, Some(folder.owner), Some(folder.owner)).map_err(BuildError::file("give away", &path))?;
         let mode = Permissions::from_mode(folder.mode_bits().unwrap_or(0o755));
         std::fs::set_permissions(&path, mode).map_err(BuildError::file("set the mode of", &path))?;
@@ -100,8 +99,8 @@ fn add_user(user: &User, root: &Path) -> Result<(), BuildError> {
         &format!("{name}:x:{id}:{id}:{name}:/home/{name}:/bin/bash\n"),
     )?;
     append(&etc.join("group"), &format!("{name}:x:{id}:\n"))?;
-    for folder in [place(root, &Path::new("/home").join(name))?, place(root, &user.folder)?] {
-        make_folder(&folder)?;
+    for folder in [&Path::new("/home").join(name), &user.folder] {
+        let folder = folder_within(root, folder)?;
         chown(&folder, Some(id), Some(id)).map_err(BuildError::file("give away", &folder))?;
     }
     Ok(())
@@ -121,6 +120,19 @@ fn place(root: &Path, path: &Path) -> Result<PathBuf, BuildError> {
     }
     make_folder(parent)?;
     Ok(inside)
+}
+
+/// A folder of the image, made where it is not there. A link that stands for it is followed as long as it stays inside.
+fn folder_within(root: &Path, path: &Path) -> Result<PathBuf, BuildError> {
+    let inside = place(root, path)?;
+    if inside.symlink_metadata().is_err() {
+        make_folder(&inside)?;
+    }
+    let real = inside.canonicalize().map_err(BuildError::file("follow", &inside))?;
+    if !real.starts_with(root) {
+        return Err(BuildError::Outward { path: path.to_owned() });
+    }
+    Ok(real)
 }
 
 fn make_folder(path: &Path) -> Result<(), BuildError> {
@@ -177,6 +189,20 @@ mod tests {
         assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
         write(&place(&root, Path::new("/bin/tool")).unwrap(), "x").unwrap();
         assert!(root.join("usr/bin/tool").exists());
+    }
+
+    #[test]
+    fn a_folder_that_is_a_link_is_not_given_away_outside() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap().join("root");
+        std::fs::create_dir_all(root.join("run")).unwrap();
+        symlink("/run", root.join("out")).unwrap();
+        symlink("run", root.join("in")).unwrap();
+        let error = folder_within(&root, Path::new("/out")).unwrap_err();
+        assert!(matches!(error, BuildError::Outward { .. }), "{error}");
+        assert_eq!(folder_within(&root, Path::new("/in")).unwrap(), root.join("run"));
+        assert_eq!(folder_within(&root, Path::new("/a/b")).unwrap(), root.join("a/b"));
+        assert!(root.join("a/b").is_dir());
     }
 
     #[test]

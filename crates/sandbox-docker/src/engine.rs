@@ -222,8 +222,10 @@ impl Engine {
         archive: impl futures::Stream<Item = std::io::Result<bytes::Bytes>> + Send + 'static,
     ) -> Result<(), ProviderError> {
         self.ask(attempt, async |docker| {
+            // The engine's first words come with the first layer. Quiet, it says nothing before all are there, which may take
+            // longer than is waited for its answer.
             let options = bollard::query_parameters::ImportImageOptionsBuilder::new()
-                .quiet(true)
+                .quiet(false)
                 .build();
             let mut answers = Box::pin(docker.import_image_stream(options, archive, None));
             while let Some(answer) = answers.next().await {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use containers::DiskChoice;
+use containers::{DiskChoice, DiskKind};
 use domain::{SandboxId, SessionId, SnapshotId};
 use sandbox::{ProviderError, SandboxProvider};
 
@@ -345,4 +345,40 @@ async fn a_snapshot_leaves_the_room_that_running_disks_need() {
     again.destroy().await;
     drop(world);
     drop(small);
+}
+
+#[tokio::test]
+async fn the_disks_that_sessions_have_decide_what_others_are_made_of() {
+    for (disk, kind) in [
+        (DiskChoice::Ext4, DiskKind::Ext4Files),
+        (DiskChoice::Btrfs, DiskKind::BtrfsFile),
+    ] {
+        let mut world = World::new(disk);
+        let living = world.create().await;
+        let session = living.spec.session;
+        living.destroy().await;
+        let mut config = world.config.clone();
+        config.disk = DiskChoice::Auto;
+        drop(world.provider);
+        world.provider = Arc::new(world.by.open(config).unwrap());
+        assert_eq!(world.provider.disk_kind(), kind);
+        assert_eq!(world.provider.disks().await.unwrap(), [session]);
+    }
+    // A pool that cannot be had any more is no reason to begin another.
+    let world = World::new(DiskChoice::Btrfs);
+    world.create().await.destroy().await;
+    let mut config = world.config.clone();
+    config.disk = DiskChoice::Auto;
+    let (by, file) = (world.by, config.data.join("pool.btrfs"));
+    let remains = world.give_up();
+    let pool = config.data.join("pool");
+    assert!(Command::new("umount").arg(&pool).status().unwrap().success());
+    let aside = file.with_extension("aside");
+    fs::rename(&file, &aside).unwrap();
+    fs::write(&file, "no file system").unwrap();
+    let refused = by.open(config.clone()).map(drop).unwrap_err();
+    assert!(words(&refused).contains("pool.btrfs"), "{}", words(&refused));
+    assert!(!config.data.join("disks").exists());
+    fs::rename(&aside, &file).unwrap();
+    drop(remains);
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use containers::{Config, DiskChoice, DiskKind};
-use sandbox::SandboxProvider;
+use domain::SandboxId;
+use sandbox::{ProviderError, SandboxProvider, SandboxSpec, SandboxState};
 use testkit::DockerEngine;
 
 use crate::world::{By, Living, ROOT, USER, World, full};
@@ -234,5 +235,57 @@ async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
     assert!(!groups().iter().any(|group| group.ends_with(spec.id.to_string())));
     let missing = World::by(By::Oci("/nowhere/runc"), DiskChoice::Ext4);
     let refused = missing.provider.create(&missing.spec()).await.unwrap_err();
-    assert!(matches!(refused, sandbox::ProviderError::Machine { .. }), "{refused:?}");
+    assert!(matches!(refused, ProviderError::Machine { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_sandbox_that_can_neither_be_made_nor_cleared_keeps_its_disk_until_it_is_destroyed() {
+    let world = World::new(DiskChoice::Ext4);
+    let spec = world.spec();
+    let folder = world.config.run.join(format!("sandboxes/{}", spec.id));
+    let link = folder.join("link");
+    fs::create_dir_all(&link).unwrap();
+    let change = |how: &str| Command::new("chattr").arg(how).arg(&link).status().unwrap();
+    if !change("+i").success() {
+        println!("a tmpfs of this kernel knows no files that cannot be changed, so it is not tried");
+        return;
+    }
+    world.provider.create(&spec).await.unwrap_err();
+    assert!(folder.exists());
+    let next = SandboxSpec {
+        id: SandboxId::new(),
+        ..spec.clone()
+    };
+    let refused = world.provider.create(&next).await.unwrap_err();
+    assert!(
+        matches!(refused, ProviderError::DiskInUse { sandbox, .. } if sandbox == spec.id),
+        "{refused:?}"
+    );
+    let all = world.provider.list().await.unwrap();
+    assert!(
+        matches!(&all[..], [only] if only.id == spec.id && matches!(only.state, SandboxState::Dead { .. })),
+        "{all:?}"
+    );
+    world.provider.destroy(spec.id).await.unwrap_err();
+    assert!(change("-i").success());
+    world.provider.destroy(spec.id).await.unwrap();
+    assert!(!folder.exists());
+    world.create_as(&next).await.destroy().await;
+}
+
+#[tokio::test]
+async fn what_is_still_mounted_in_a_sandboxs_folder_is_not_emptied_with_it() {
+    let world = World::new(DiskChoice::Ext4);
+    let living = world.create().await;
+    let place = world.config.run.join(format!("sandboxes/{}/disk", living.spec.id));
+    let disk = world.folder().join("a disk");
+    for folder in [&place, &disk] {
+        fs::create_dir(folder).unwrap();
+    }
+    fs::write(disk.join("kept"), "").unwrap();
+    let mounted = Command::new("mount").arg("--bind").args([&disk, &place]).status();
+    assert!(mounted.unwrap().success());
+    living.destroy().await;
+    assert!(!place.exists());
+    assert!(disk.join("kept").exists());
 }

@@ -14,9 +14,14 @@ use sandbox::{ProviderError, SnapshotStatus};
 use sys::btrfs;
 
 use crate::attempt::{Attempt, unless_missing};
-use crate::disk::{DiskKind, HALF, named_after_sessions, names_ending, snapshot_name, snapshots_in};
+use crate::disk::{DiskKind, HALF, holds_anything, named_after_sessions, names_ending, snapshot_name, snapshots_in};
 use crate::record::make_folder;
 use crate::{Config, mount};
+
+/// Where the subvolumes are, in the data directory.
+const FOLDER: &str = "pool";
+/// What is mounted there where the data directory is on no btrfs.
+const FILE: &str = "pool.btrfs";
 
 /// What statfs says of btrfs.
 const MAGIC: u64 = 0x9123_683e;
@@ -33,8 +38,13 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    /// Whether there is one, with disks or without.
+    pub(crate) fn is_in_use(config: &Config) -> Result<bool, ProviderError> {
+        Ok(config.data.join(FILE).exists() || holds_anything(&config.data.join(FOLDER))?)
+    }
+
     pub(crate) fn open(config: &Config) -> Result<Self, ProviderError> {
-        let folder = config.data.join("pool");
+        let folder = config.data.join(FOLDER);
         make_folder(&config.data, 0o711)?;
         make_folder(&folder, 0o700)?;
         let is_own = is_btrfs(&config.data)?;
@@ -216,7 +226,7 @@ fn is_btrfs(folder: &Path) -> Result<bool, ProviderError> {
 
 /// Mounts the file with the pool, which is made at the first time.
 fn mount_file(config: &Config, folder: &Path) -> Result<(), ProviderError> {
-    let path = config.data.join("pool.btrfs");
+    let path = config.data.join(FILE);
     if !path.exists() {
         make_file(config, &path)?;
     }

@@ -22,10 +22,12 @@ use sandbox::{ProviderError, SnapshotStatus};
 use sys::loop_device::{self, LoopDevice};
 
 use crate::attempt::{Attempt, unless_missing};
-use crate::disk::{HALF, named_after_sessions, names_ending, snapshot_name, snapshots_in};
+use crate::disk::{HALF, holds_anything, named_after_sessions, names_ending, snapshot_name, snapshots_in};
 use crate::record::make_folder;
 use crate::{Config, mount};
 
+/// Where the files are, in the data directory.
+const FOLDER: &str = "disks";
 /// How long the kernel may take to let go of a disk after the last process of its sandbox.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -44,8 +46,13 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
+    /// Whether there are disks or snapshots of this kind.
+    pub(crate) fn is_in_use(config: &Config) -> Result<bool, ProviderError> {
+        holds_anything(&config.data.join(FOLDER))
+    }
+
     pub(crate) fn open(config: &Config) -> Result<Self, ProviderError> {
-        let folder = config.data.join("disks");
+        let folder = config.data.join(FOLDER);
         make_folder(&config.data, 0o711)?;
         make_folder(&folder, 0o700)?;
         // The kernel says of a loop device where its file really is.
@@ -138,6 +145,9 @@ impl Pool {
             wait_until_free(&disk)?;
         }
         copy(&disk, &kept).attempt(|| format!("keep the disk of session {session} as snapshot {snapshot}"))?;
+        // It outlives a power cut too, as the row does that names it.
+        self.settle()
+            .attempt(|| format!("write the name of snapshot {snapshot} to the disk"))?;
         self.status(snapshot)
     }
 

@@ -89,6 +89,13 @@ impl Held {
         let _second = self.process.set(process);
     }
 
+    /// It was not made, and could not be cleared away either. It keeps its disk and its ids, and shows as dead until somebody
+    /// has it destroyed.
+    pub(super) fn is_in_the_way(&self, error: &ProviderError) {
+        tracing::error!(sandbox = %self.record.spec.id, error = error as &dyn std::error::Error, "a sandbox that was not made could not be cleared away");
+        self.lives(None);
+    }
+
     pub(super) fn is_made(&self) -> bool {
         self.process.get().is_some()
     }

@@ -91,8 +91,13 @@ pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>
         let Some(identity) = held.record.process else {
             // An OCI runtime that was started for it may still be at work.
             kill_who_works_on(folder.path()).attempt(|| format!("stop who makes {}", folder.path().display()))?;
-            held.destroy(workshop)?;
-            tracing::info!(sandbox = %held.record.spec.id, "cleared a sandbox that was never finished");
+            match held.destroy(workshop) {
+                Ok(()) => tracing::info!(sandbox = %held.record.spec.id, "cleared a sandbox that was never finished"),
+                Err(error) => {
+                    held.is_in_the_way(&error);
+                    found.insert(held.record.spec.id, Arc::new(held));
+                }
+            }
             continue;
         };
         let mut process = Process::find(identity);
