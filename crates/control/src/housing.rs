@@ -18,7 +18,7 @@ use domain::{SandboxId, SessionId, SnapshotId};
 use link::server::{LinkError, Linked};
 use sandbox::{ProviderError, SandboxProvider, SandboxStatus, SnapshotStatus};
 use store::{Asker, StoreError};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use self::meters::{Meters, Transition};
 use self::usage::{Usage, Using};
@@ -44,6 +44,8 @@ pub(crate) use tokens::Shown;
 
 /// How long a new sandbox may take until its runtime answers.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+/// How long one may take to connect again that has lost its link.
+const CONNECTS_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 /// Sandboxes that may go away between being made and answering, before something must be wrong.
 const MADE_ANEW: usize = 3;
 
@@ -157,6 +159,11 @@ pub(crate) enum HousingError {
 }
 
 impl HousingError {
+    /// Whether it says nothing of the sandbox: the store, or whoever provides sandboxes, was not there.
+    fn is_not_its_own(&self) -> bool {
+        matches!(self, Self::Store(_) | Self::Provider(ProviderError::Unavailable(_)))
+    }
+
     /// Whether trying again may help.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
@@ -280,6 +287,8 @@ impl Control {
         if let Some(housed) = seat.as_ref() {
             match self.wake(live, housed).await {
                 Ok(()) => return Ok(Stay::new(housed)),
+                // It lives, as far as anybody knows, and so does what goes on in it.
+                Err(error) if error.is_not_its_own() => return Err(error),
                 Err(error) => {
                     let housed = Arc::clone(housed);
                     *seat = None;
@@ -341,7 +350,7 @@ impl Control {
     }
 
     async fn wake(&self, live: &Arc<Live>, housed: &Housed) -> Result<(), HousingError> {
-        if !housed.linked.is_connected() {
+        if !housed.linked.is_connected() && timeout(CONNECTS_AGAIN_WITHIN, housed.linked.connected()).await.is_err() {
             return Err(HousingError::Silent);
         }
         if housed.usage.is_frozen() {

@@ -125,6 +125,11 @@ impl Control {
         self.to_its_end(async move {
             let _alone = control.alone(&live).await?;
             let _no_run_begins = control.without_run(asker, &live).await?;
+            // What is kept outside is forgotten with the first step back: the files must be there.
+            let kept = control.0.housing.provider.snapshots().await.map_err(refused)?.kept;
+            if !kept.iter().any(|status| status.id == found.id) {
+                return Err(refused(ProviderError::NoSnapshot(found.id)));
+            }
             let go_back = async {
                 let mut writing = live.writing.lock().await;
                 let events = control.0.store.rewind(asker, session, found.id).await?;

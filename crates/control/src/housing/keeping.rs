@@ -32,7 +32,7 @@ pub(super) const UNUSED: &str = "nobody used it: its processes are gone, its fil
 impl Control {
     /// Begins to look after the sandboxes.
     pub(crate) async fn begin_housekeeping(&self) {
-        self.find_left().await;
+        let found_left = self.find_left().await;
         let shorter = self.0.config.freeze_after.min(self.0.config.hibernate_after);
         let period = (shorter / 4).clamp(Duration::from_millis(20), Duration::from_secs(1));
         let control = self.clone();
@@ -48,7 +48,7 @@ impl Control {
             }
         });
         self.begin_hearing();
-        self.begin_reconciling();
+        self.begin_reconciling(found_left);
         self.begin_warming();
         self.begin_archiving();
     }

@@ -61,15 +61,17 @@ impl<K: Eq + Hash + Copy> Suspects<K> {
 impl Control {
     /// Learns what sandboxes a process before this one left. Those of sessions are adopted by them, or removed when they were
     /// not needed for as long as an idle one is kept; those of nobody, as were made ahead, are removed. Their disks are
-    /// left to who removes nobody's disks: a store that was put back knows as little of a session as of one made ahead.
-    pub(super) async fn find_left(&self) {
-        let left = match self.0.housing.provider.list().await {
+    /// left to who removes nobody's disks: a store that was put back knows as little of a session as of one made ahead. Says
+    /// whether there was an answer; until then nothing is removed.
+    pub(super) async fn find_left(&self) -> bool {
+        let mut left = match self.0.housing.provider.list().await {
             Ok(left) => left,
             Err(error) => {
-                return tracing::warn!(
+                tracing::warn!(
                     error = with_causes(&error),
-                    "could not list the sandboxes that are there"
+                    "could not list the sandboxes that are there; trying again"
                 );
+                return false;
             }
         };
         let there: HashSet<_> = left.iter().map(|status| status.id).collect();
@@ -79,6 +81,8 @@ impl Control {
                 "could not write down which sandboxes are gone"
             );
         }
+        // Some may have been made by this process while the host agent did not answer.
+        left.retain(|status| !self.is_accounted_for(status) && !self.is_at_work(status.session));
         for status in left {
             match self.has_row(status.session).await {
                 Ok(false) => self.remove_nobodys(&status).await,
@@ -87,6 +91,13 @@ impl Control {
                 }
             }
         }
+        true
+    }
+
+    /// Whether a session has its sandbox, or is being given one.
+    fn is_at_work(&self, session: SessionId) -> bool {
+        let live = self.0.lives.find(session);
+        live.is_some_and(|live| live.seat.housed.try_lock().map_or(true, |seat| seat.is_some()))
     }
 
     /// Says of sessions whose sandbox went while no process was here to see it that their processes are gone.
@@ -94,6 +105,9 @@ impl Control {
         let store = &self.0.store;
         let housed = store.housed_sessions(Asker::System).await?.into_iter();
         for (session, sandbox) in housed.filter(|(_, sandbox)| !there.contains(sandbox)) {
+            if self.is_at_work(session) {
+                continue;
+            }
             let (state, why) = (
                 State::Hibernated.name(),
                 "it ended while nobody watched; its files are kept",
@@ -106,7 +120,7 @@ impl Control {
     }
 
     /// Begins to compare what there is with what should be.
-    pub(super) fn begin_reconciling(&self) {
+    pub(super) fn begin_reconciling(&self, mut found_left: bool) {
         let control = self.clone();
         let began = Instant::now();
         self.0.tasks.spawn_until_stopped(async move {
@@ -117,6 +131,13 @@ impl Control {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 let now = ticks.tick().await;
+                if !found_left {
+                    found_left = control.find_left().await;
+                    if found_left {
+                        control.begin_hearing();
+                    }
+                    continue;
+                }
                 if now.duration_since(began) >= control.0.config.hibernate_after {
                     control.remove_left().await;
                 }

@@ -190,6 +190,7 @@ impl Control {
             let set = store.begin_image(Asker::System, live.session, ready.status.image.clone());
             let (assigned, issued, set) = tokio::join!(assigning, self.issue(live), set);
             if let Err(error) = set {
+                ready.linked.close();
                 self.abandon(live.session, id).await;
                 return Err(HousingError::Store(error));
             }
@@ -217,6 +218,7 @@ impl Control {
             let issued = match issued {
                 Ok(issued) => issued,
                 Err(error) => {
+                    ready.linked.close();
                     self.abandon(live.session, id).await;
                     return Err(error);
                 }

@@ -229,11 +229,16 @@ async fn what_died_half_way_is_mended() {
         [saved.id, nobodys],
         "what only one side knows has its grace"
     );
-    // Files that will never come hold up nobody.
-    world.control.rewind(world.asker, session, "lost").await.unwrap();
+    // What is known to be gone is not gone back to, so that nothing that is kept is given up for it.
+    let gone = world.control.rewind(world.asker, session, "lost").await;
+    assert!(matches!(gone, Err(ControlError::NotFound { .. })), "{gone:?}");
+    assert_eq!(world.store.session(Asker::System, session).await.unwrap().owed, None);
+    // Files that go later, and will never come, hold up nobody.
+    world.store.rewind(world.asker, session, lost.id).await.unwrap();
+    let world = world.restarted().await;
+    world.worked(Target::Session(session), "further").await;
     assert_eq!(world.read(session), "first");
     assert_eq!(world.audited("session.files_gone").await.len(), 1);
-    world.worked(Target::Session(session), "further").await;
 }
 
 #[tokio::test]

@@ -51,10 +51,7 @@ impl Hands {
         };
         let failure = if shared.order(order).await {
             match timeout(PROMPT, answered).await {
-                Ok(Ok(None)) => {
-                    shared.tell_background().await;
-                    return Ok(());
-                }
+                Ok(Ok(None)) => return Ok(()),
                 Ok(Ok(Some(failure))) => failure,
                 Ok(Err(_)) => "the process that starts programs was lost, and is replaced".to_owned(),
                 Err(_) => {
@@ -82,9 +79,19 @@ impl Hands {
 }
 
 impl Shared {
-    /// The hands say what came of a start.
-    pub(super) fn background_started(&self, request: u64, failure: Option<String>) {
-        if let Some(waiting) = self.state().background.starts.remove(&request) {
+    /// The hands say what came of a start. Whoever asked may have hung up.
+    pub(super) async fn background_started(&self, request: u64, failure: Option<String>) {
+        let waiting = {
+            let mut state = self.state();
+            if failure.is_some() {
+                state.background.until.remove(&request);
+            }
+            state.background.starts.remove(&request)
+        };
+        if failure.is_none() {
+            self.tell_background().await;
+        }
+        if let Some(waiting) = waiting {
             let _ = waiting.send(failure);
         }
     }

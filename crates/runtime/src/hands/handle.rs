@@ -314,7 +314,7 @@ impl Shared {
                     let _ = waiting.send(());
                 }
             }
-            FromHands::Background { request, failure } => self.background_started(request, failure),
+            FromHands::Background { request, failure } => self.background_started(request, failure).await,
             FromHands::BackgroundEnded { request } => self.background_ended(request).await,
             FromHands::File {
                 request,
