@@ -251,7 +251,7 @@ fn host_of(url: &str) -> Result<(String, u16), &'static str> {
     };
     if user.is_some_and(|user| !is_ssh || user.contains(':')) {
         return Err(
-            "has a user or a password in it: leave it out, and let a rule of [[egress]] in belljar.toml inject the key",
+            "has a user or a password in it: leave it out, and let a rule of belljar.toml, [egress.rules.NAME], inject the key",
         );
     }
     if user.is_some_and(|user| user.is_empty() || user.starts_with('-')) || address.starts_with('-') {

@@ -95,7 +95,7 @@ impl ImageFolder {
         };
         let (shared, own) = (self.layer(layer.id.as_str()), folder.join(ROOT));
         let failed = LibraryError::new("share the layer of", &folder);
-        let moved = || {
+        let mut moved = || {
             fs::create_dir_all(&shared)?;
             if !shared.join(ARCHIVE).exists() {
                 fs::hard_link(&layer.archive, shared.join(ARCHIVE))?;
@@ -114,7 +114,6 @@ impl ImageFolder {
             file.sync_all()?;
             fs::rename(beside, folder.join("image.json"))
         };
-        let mut moved = moved;
         moved().map_err(failed)
     }
 

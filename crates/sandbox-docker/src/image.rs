@@ -1,8 +1,8 @@
 //! Our images in the engine, each given to it once.
 //!
 //! The engine is given the layers of an image's base as the archive that `docker save` would have written; what was committed
-//! since is shown beside it. What it has of ours is named `belljar-image-<installation>:<digest of the base>`: an engine may
-//! serve several.
+//! since is shown beside it. What it has of ours is named `belljar-image-<hash of the data folder's path>:<digest of the base>`:
+//! an engine may serve several.
 
 use std::collections::BTreeSet;
 use std::fs::File;

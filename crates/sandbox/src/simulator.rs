@@ -317,9 +317,9 @@ impl SandboxProvider for Simulator {
         fs::rename(&from, &to)
             .map_err(|error| ProviderError::failed(format!("rename the disk {}", from.display()), error))?;
         lead(&self.link_directory(id).join(WORKSPACE), &to)?;
-        let knowledge = self.knowledge(session);
-        fs::rename(self.knowledge(machine.spec.session), &knowledge)
-            .map_err(|error| ProviderError::failed(format!("rename the disk {}", from.display()), error))?;
+        let (before, knowledge) = (self.knowledge(machine.spec.session), self.knowledge(session));
+        fs::rename(&before, &knowledge)
+            .map_err(|error| ProviderError::failed(format!("rename the folder {}", before.display()), error))?;
         lead(&self.link_directory(id).join(KNOWLEDGE), &knowledge)?;
         Ok(self.describe(machine))
     }

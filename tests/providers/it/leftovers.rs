@@ -14,7 +14,7 @@ use crate::world::{By, Living, ROOT, USER, World, full};
 
 /// How many sandboxes come and go; the full number in `make test-full`.
 fn rounds() -> usize {
-    if full() { 1_000 } else { 20 }
+    if full() { 1_000 } else { 100 }
 }
 
 /// More namespaces than all tests that run beside one another hold.

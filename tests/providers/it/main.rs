@@ -1,4 +1,4 @@
-//! Real sandboxes, by real OCI runtimes, as root.
+//! Real sandboxes, by real OCI runtimes and Docker's engine, as root.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

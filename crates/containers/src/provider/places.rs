@@ -1,4 +1,4 @@
-//! Who works on which disk or snapshot: one at a time.
+//! Who works on which disk, snapshot or image: one at a time.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, PoisonError};

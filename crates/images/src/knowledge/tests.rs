@@ -89,7 +89,7 @@ fn a_mistake_is_named_with_its_line_and_what_to_write() {
         (
             "\n[[repositories]]\nurl = \"https://me:secret@a.example/b\"",
             12,
-            "let a rule of [[egress]]",
+            "let a rule of belljar.toml, [egress.rules.NAME],",
         ),
         (
             "\n[[repositories]]\nname = \"../etc\"\nurl = \"https://a.example/b\"",

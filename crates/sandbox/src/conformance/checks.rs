@@ -214,12 +214,13 @@ impl Subject {
 
     pub(super) async fn a_disk_outlives_its_sandbox(&self) {
         let first = self.spec();
-        self.create(&first).await;
+        let made = self.create(&first).await;
+        self.sh(&made, "echo kept > kept && sync").await;
         self.provider.destroy(first.id).await.expect("destroy the first");
         let mut second = self.spec();
         second.session = first.session;
         let made = self.create(&second).await;
-        self.dialled(&made).await;
+        assert_eq!(self.sh(&made, "cat kept").await, "kept");
         self.remove(&second).await;
     }
 
