@@ -50,7 +50,7 @@ async fn jail() -> Option<Jail> {
             ),
         ]),
         authorities: outside.authorities(),
-        known_hosts: String::new(),
+        ..Outfit::default()
     };
     assert!(jail.handler.outside.set(outside).is_ok());
     let token = Secret::new(TOKEN);
