@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
-use crate::plan::{BANNED, BETWEEN_ADAPTERS, PLAN, Planned, Row};
+use crate::plan::{BANNED, BETWEEN_ADAPTERS, ELSEWHERE, OF_LINUX, PLAN, Planned, Row};
 
 #[derive(Deserialize)]
 struct Metadata {
@@ -52,16 +52,29 @@ struct EdgeKind {
     kind: Option<String>,
 }
 
-/// Compares, and says every difference at once.
-pub(crate) fn check() -> anyhow::Result<()> {
+/// What the client commands are looked at for: that their crates can be had there.
+const OTHER_SYSTEM: &str = "aarch64-apple-darwin";
+
+/// What cargo knows of every crate, for all systems or for one.
+fn metadata(platform: Option<&str>) -> anyhow::Result<Metadata> {
     let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .args(["metadata", "--format-version", "1", "--locked"])
+        .args(
+            platform
+                .into_iter()
+                .flat_map(|platform| ["--filter-platform", platform]),
+        )
         .output()
         .context("cargo metadata could not be started")?;
     if !output.status.success() {
         bail!("cargo metadata failed: {}", String::from_utf8_lossy(&output.stderr));
     }
-    let metadata: Metadata = serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")?;
+    serde_json::from_slice(&output.stdout).context("cargo metadata printed no JSON")
+}
+
+/// Compares, and says every difference at once.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let metadata = metadata(None)?;
     let mut faults = Vec::new();
     let members: Vec<&Package> = metadata
         .packages
@@ -78,6 +91,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
         }
     }
     check_banned(&metadata, &members, &mut faults);
+    check_elsewhere(&metadata, &members, &mut faults)?;
     if faults.is_empty() {
         println!("deps: {} crates stand as planned", members.len());
         return Ok(());
@@ -168,6 +182,45 @@ fn rust_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 fn check_banned(metadata: &Metadata, members: &[&Package], faults: &mut Vec<String>) {
+    for (name, banned) in BANNED {
+        let Some(package) = members.iter().find(|package| package.name == *name) else {
+            continue;
+        };
+        for found in linked(metadata, package).intersection(&banned.iter().copied().collect()) {
+            faults.push(format!("{name} links {found}, which it must not know"));
+        }
+    }
+}
+
+/// Holds what the program links on another system against what it may.
+fn check_elsewhere(metadata: &Metadata, members: &[&Package], faults: &mut Vec<String>) -> anyhow::Result<()> {
+    let program = members.iter().find(|package| package.name == "belljar");
+    let program = program.context("there is no crate belljar")?;
+    let here = linked(metadata, program);
+    let there = self::metadata(Some(OTHER_SYSTEM))?;
+    let there = linked(&there, program);
+    for member in members {
+        let (name, planned) = (member.name.as_str(), ELSEWHERE.contains(&member.name.as_str()));
+        if there.contains(name) != planned {
+            let is = if planned { "is not" } else { "is" };
+            faults.push(format!(
+                "{name} {is} linked by belljar on {OTHER_SYSTEM}, other than ELSEWHERE says"
+            ));
+        }
+    }
+    for (name, why) in OF_LINUX {
+        if there.contains(name) {
+            faults.push(format!("belljar links {name} on {OTHER_SYSTEM}: {why}"));
+        }
+        if !here.contains(name) {
+            faults.push(format!("{name} stands in OF_LINUX and belljar does not link it at all"));
+        }
+    }
+    Ok(())
+}
+
+/// The names of all crates that a crate links, itself among them.
+fn linked<'m>(metadata: &'m Metadata, package: &Package) -> BTreeSet<&'m str> {
     let names: BTreeMap<&str, &str> = metadata
         .packages
         .iter()
@@ -185,21 +238,12 @@ fn check_banned(metadata: &Metadata, members: &[&Package], faults: &mut Vec<Stri
             (node.id.as_str(), normal.map(|edge| edge.pkg.as_str()).collect())
         })
         .collect();
-    for (name, banned) in BANNED {
-        let Some(package) = members.iter().find(|package| package.name == *name) else {
-            continue;
-        };
-        let mut seen = BTreeSet::new();
-        let mut open = vec![package.id.as_str()];
-        while let Some(id) = open.pop() {
-            if seen.insert(id) {
-                open.extend(edges.get(id).into_iter().flatten());
-            }
-        }
-        for id in seen {
-            if let Some(found) = names.get(id).filter(|found| banned.contains(found)) {
-                faults.push(format!("{name} links {found}, which it must not know"));
-            }
+    let mut seen = BTreeSet::new();
+    let mut open = Vec::from_iter(edges.get_key_value(package.id.as_str()).map(|(id, _)| *id));
+    while let Some(id) = open.pop() {
+        if seen.insert(id) {
+            open.extend(edges.get(id).into_iter().flatten());
         }
     }
+    seen.iter().filter_map(|id| names.get(id).copied()).collect()
 }

@@ -1,5 +1,6 @@
-//! The chores of this repository: `deps` holds the house against its plan, `test` runs every test, `threats` lists which of them are attacks.
+//! The chores of this repository: `client` looks at what other systems have of the program, `deps` holds the house against its plan, `test` runs every test, `threats` lists which of them are attacks.
 
+mod client;
 mod deps;
 mod plan;
 mod test;
@@ -8,6 +9,7 @@ mod threats;
 use anyhow::bail;
 
 const USAGE: &str = "usage: cargo xtask COMMAND
+  client  check the program as it is on other systems than Linux, the client commands alone
   deps    compare every edge between crates with the plan in xtask/src/plan.rs
   test    build every test program and run each with a deadline
   threats [--check]
@@ -16,6 +18,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["client"] => client::check(),
         ["deps"] => deps::check(),
         ["test"] => test::run(),
         ["threats"] => threats::page(false),

@@ -283,3 +283,19 @@ pub(crate) const BANNED: &[(&str, &[&str])] = &[
         &["store", "control", "rusqlite", "providers", "reqwest", "secret"],
     ),
 ];
+
+/// What the program links of this workspace on other systems than Linux: the client commands, and nothing besides.
+pub(crate) const ELSEWHERE: &[&str] = &["belljar", "cli", "domain", "secret"];
+
+/// What is of Linux, and why the program can link it nowhere else. What only some systems have and leave out by themselves, as
+/// tokio its io_uring, does not stand here.
+pub(crate) const OF_LINUX: &[(&str, &str)] = &[
+    ("bollard", "speaks to an engine on the machine where sandboxes are"),
+    ("landlock", "what keeps a process of Linux from files"),
+    ("linux-raw-sys", "Linux's own numbers and structures"),
+    ("pg_query", "C code, which is read in the worker alone"),
+    ("rquickjs", "C code, which runs in the worker alone"),
+    ("rusqlite", "C code of the store and of the worker"),
+    ("russh", "how the egress broker ends SSH"),
+    ("seccompiler", "filters of Linux's system calls"),
+];

@@ -74,6 +74,17 @@ pub(crate) enum Command {
     Client(ClientCommand),
 }
 
+impl Command {
+    /// What is asked of a control plane, wherever it is, if that is all.
+    pub(crate) fn client(&self) -> Option<ClientCommand> {
+        match self {
+            Self::Client(command) => Some(command.clone()),
+            Self::Image(ImageCommand::Client(command)) => Some(ClientCommand::Image(command.clone())),
+            _ => None,
+        }
+    }
+}
+
 /// What a worker is there for.
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArguments {

@@ -29,7 +29,7 @@ use serde_json::json;
 use crate::arguments::{ImageCommand, SkillCommand};
 use crate::config::{self, ConfigError, Containers, Loaded, Settings};
 use crate::end::End;
-use crate::{host_agent, owner, places, process, sources, wiring};
+use crate::{client, host_agent, owner, places, process, sources, wiring};
 
 pub(crate) use copies::{backup, restore, verify_copy};
 pub(crate) use secret::secret;
@@ -41,12 +41,11 @@ pub(crate) async fn client(
     loaded: Result<Loaded, ConfigError>,
     json: bool,
 ) -> anyhow::Result<End> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let (url, token) = match (variable("BELLJAR_URL"), variable("BELLJAR_TOKEN")) {
-        (Some(url), Some(token)) => (url, Secret::new(token)),
+    let (url, token) = match client::named() {
+        (Some(url), Some(token)) => (url, token),
         (url, token) => {
             let settings = loaded?.settings;
-            let token = token.map_or_else(|| own_token(&settings), |token| Ok(Secret::new(token)))?;
+            let token = token.map_or_else(|| own_token(&settings), Ok)?;
             (url.unwrap_or_else(|| own_url(&settings)), token)
         }
     };

@@ -8,38 +8,74 @@
 //! * `dev`: the loop alone, in this process
 //! * `local`: what is done on this machine, without the API
 //! * `owner`: who does what root must not do itself
+//! * `client`: which control plane is asked
+//! * `elsewhere`: all of it on a system that is not Linux, where only a control plane can be asked
 //! * `end`: how a command ends
 
+#[cfg_attr(
+    any(not(target_os = "linux"), client_alone),
+    allow(dead_code, reason = "what is done on Linux can be typed everywhere")
+)]
 mod arguments;
+mod client;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod config;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod dev;
+#[cfg(any(test, not(target_os = "linux"), client_alone))]
+mod elsewhere;
+#[cfg_attr(
+    any(not(target_os = "linux"), client_alone),
+    allow(dead_code, reason = "a control plane that is asked ends a command in fewer ways")
+)]
 mod end;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod host_agent;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod listening;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod local;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod owner;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod places;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod process;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod serve;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod sources;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod system_user;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod up;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod wiring;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 mod worker;
 
 use std::process::ExitCode;
 
 use clap::Parser;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 use cli::ClientCommand;
 
-use arguments::{Arguments, Command, ImageCommand};
+use arguments::Arguments;
+#[cfg(all(target_os = "linux", not(client_alone)))]
+use arguments::Command;
+#[cfg(any(not(target_os = "linux"), client_alone))]
+use elsewhere::run;
+#[cfg(all(target_os = "linux", not(client_alone)))]
 use end::End;
 
 fn main() -> ExitCode {
-    // The supervisor of a tool's processes is this same file; it is no command for people.
-    let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == dev::SUPERVISE) {
-        return tools::supervise(words);
+    #[cfg(all(target_os = "linux", not(client_alone)))]
+    {
+        // The supervisor of a tool's processes is this same file; it is no command for people.
+        let mut words = std::env::args_os().skip(1);
+        if words.next().is_some_and(|word| word == dev::SUPERVISE) {
+            return tools::supervise(words);
+        }
     }
     let arguments = Arguments::parse();
     match run(&arguments) {
@@ -48,6 +84,7 @@ fn main() -> ExitCode {
     }
 }
 
+#[cfg(all(target_os = "linux", not(client_alone)))]
 fn run(arguments: &Arguments) -> anyhow::Result<End> {
     if let Command::Host = &arguments.command {
         // Before any thread is there, and before anything is read.
@@ -66,12 +103,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         return local::verify_copy(copy, audit.noted.as_ref(), arguments.json);
     }
     let loaded = config::load(arguments.config.as_deref());
-    let client = match &arguments.command {
-        Command::Client(command) => Some(command.clone()),
-        Command::Image(ImageCommand::Client(command)) => Some(ClientCommand::Image(command.clone())),
-        _ => None,
-    };
-    if let Some(command) = client {
+    if let Some(command) = arguments.command.client() {
         // A client elsewhere needs no configuration, and its machine may have none.
         return process::runtime()?.block_on(local::client(command, loaded, arguments.json));
     }
