@@ -305,7 +305,11 @@ impl Worker {
             self.left.remove(&path);
         }
         for record in sent.recorded {
-            self.left.remove(&record.path.0);
+            // A folder that is known and could not be opened stays so until it is opened.
+            let closed = matches!(record.kept, Kept::Folder) && self.left.get(&record.path.0) == Some(&0);
+            if !closed {
+                self.left.remove(&record.path.0);
+            }
             self.index.insert(&record.path.0, known(&record));
         }
         for path in sent.again {

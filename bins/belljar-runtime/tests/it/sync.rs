@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use bytes::Bytes;
 use domain::ContentHash;
@@ -189,6 +190,31 @@ async fn no_tool_is_used_before_the_files_are_back() {
     let metadata = std::fs::metadata(jail.workspace().join("deep/file")).unwrap();
     assert_eq!(metadata.permissions().mode() & 0o777, 0o640);
     assert_eq!((metadata.uid(), metadata.mtime()), (1000, 1_000_000_000));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_not_said_to_be_kept_until_it_can_be() {
+    let jail = jail(Vec::new(), HashMap::new()).await;
+    jail.claim().await;
+    jail.shell("echo open > /workspace/open").await;
+    testkit::eventually_async("files to be kept", async || keeps(&jail).recorded("open")).await;
+    let flush = async || testkit::within("the order", jail.linked.flush_files(Duration::from_secs(60))).await;
+    // All of it is seen by the order itself for the first time.
+    jail.shell(
+        "cd /workspace && mkdir closed blind && echo inner > closed/inner && echo inner > blind/inner && \
+         echo shut > shut && chmod 000 closed shut && chmod 400 blind",
+    )
+    .await;
+    for _ in 0..2 {
+        let error = flush().await.unwrap_err().to_string();
+        assert!(error.contains("3 files"), "{error}");
+    }
+    jail.shell("cd /workspace && chmod 700 closed blind && chmod 600 shut")
+        .await;
+    flush().await.unwrap();
+    for path in ["closed/inner", "blind/inner", "shut"] {
+        assert!(keeps(&jail).recorded(path).is_some(), "{path}");
+    }
 }
 
 fn sha256(text: &str) -> ContentHash {
