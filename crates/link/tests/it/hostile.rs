@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use protocol::{DiskId, SyncCall, SyncRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -46,6 +47,9 @@ async fn every_request_shows_a_token_exactly_once() {
         "POST /v1/turns",
         "POST /v1/names",
         "POST /v1/services",
+        "POST /v1/sync",
+        "GET /v1/objects/x?signature=x",
+        "PUT /v1/objects/x?signature=x",
         "GET /v1/files/1",
         "PUT /v1/files/1",
         "CONNECT good.test:443",
@@ -166,4 +170,104 @@ async fn threat_017_ten_thousand_connections_shut_only_their_own_sandbox_out() {
         }
     })
     .await;
+}
+
+const SYNC: &str = "POST /v1/sync HTTP/1.1\r\nhost: x\r\nauthorization: Bearer good\r\n";
+const KEEP: &str = "PUT /v1/objects/x?signature=x HTTP/1.1\r\nhost: x\r\nauthorization: Bearer good\r\n";
+
+fn question() -> SyncCall {
+    SyncCall {
+        disk: DiskId::try_from("ab".repeat(16)).unwrap(),
+        request: SyncRequest::Begin,
+    }
+}
+
+/// How many bytes of a request are taken until the other end reads no more.
+async fn taken(rig: &Rig, head: &str, most: usize) -> usize {
+    let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let piece = vec![b' '; 1 << 16];
+    let mut taken = 0;
+    while taken < most {
+        match tokio::time::timeout(Duration::from_millis(200), stream.write(&piece)).await {
+            Ok(Ok(written)) => taken += written,
+            Ok(Err(_)) | Err(_) => break,
+        }
+    }
+    taken
+}
+
+#[tokio::test]
+async fn threat_017_questions_about_files_have_two_places_and_what_waits_is_not_read() {
+    let flooded = rig();
+    let other = rig();
+    other.handler.questions.answers.add_permits(1);
+    let question = question();
+    let asked = futures::future::join_all((0..100).map(|_| flooded.client.sync(&question)));
+    let meanwhile = async {
+        within(async {
+            while flooded.handler.questions.now() < 2 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        // What it may ask beside is answered, and others are not kept waiting.
+        within(flooded.client.invoke_llm(&turn(1))).await.unwrap();
+        within(other.client.sync(&question)).await.unwrap();
+        let head = format!("{SYNC}content-length: {}\r\n\r\n", 8 << 20);
+        let taken = taken(&flooded, &head, 8 << 20).await;
+        assert!(taken < 1 << 20, "{taken} bytes were taken of what waits");
+        flooded.handler.questions.answers.add_permits(100);
+    };
+    let (answers, ()) = within(async { tokio::join!(asked, meanwhile) }).await;
+    assert!(answers.iter().all(Result::is_ok));
+    assert_eq!(flooded.handler.questions.most(), 2);
+}
+
+#[tokio::test]
+async fn threat_017_contents_that_never_end_take_their_own_sandboxs_places_only() {
+    let flooded = rig();
+    let other = rig();
+    flooded.handler.questions.answers.add_permits(1);
+    let mut slow = Vec::new();
+    for _ in 0..100 {
+        let mut stream = UnixStream::connect(&flooded.socket).await.unwrap();
+        let head = format!("{KEEP}content-length: 4194304\r\n\r\nand then nothing");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        slow.push(stream);
+    }
+    within(async {
+        while flooded.handler.contents.now() < 16 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    within(flooded.client.sync(&question())).await.unwrap();
+    within(flooded.client.invoke_llm(&turn(1))).await.unwrap();
+    let body = || futures::StreamExt::boxed(futures::stream::iter([Ok(bytes::Bytes::from_static(b"words"))]));
+    let url = "/v1/objects/x?signature=x";
+    within(other.client.keep_object(url, 5, body())).await.unwrap();
+    assert_eq!(flooded.handler.contents.most(), 16);
+    // They are free again as soon as those who had them are gone.
+    drop(slow);
+    within(flooded.client.keep_object(url, 5, body())).await.unwrap();
+    assert!(flooded.seen().contains(&"kept 5".to_owned()));
+}
+
+#[tokio::test]
+async fn questions_about_files_that_are_too_long_or_have_too_many_parts_are_refused() {
+    let rig = rig();
+    let disk = "ab".repeat(16);
+    let start = format!("{{\"disk\":\"{disk}\",\"request\":{{\"type\":\"record\",\"files\":[],\"gone\":[");
+    let many = format!("{start}{}[]]}}}}", "[1],".repeat(500_000));
+    let deep = format!("{start}{}", "[".repeat(1 << 20));
+    let long = format!("{start}\"{}\"]}}}}", "x".repeat(9 << 20));
+    for body in [many, deep, long] {
+        let request = format!("{SYNC}content-length: {}\r\n\r\n{body}", body.len());
+        let answer = raw(&rig, request.as_bytes()).await;
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+    assert_eq!(rig.seen(), [""; 0]);
+    rig.handler.questions.answers.add_permits(1);
+    within(rig.client.sync(&question())).await.unwrap();
 }

@@ -9,15 +9,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use domain::{MessageId, RunId, SandboxId, ToolCallId};
-use futures::stream::{self, StreamExt};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use lifecycle::Tasks;
 use link::client::Client;
-use link::server::{Carrier, Connection, LinkHandler, Linked, ServiceAnswer};
+use link::server::{Carrier, Connection, FileSource, LinkHandler, Linked, ServiceAnswer};
 use protocol::{
-    Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, ToControl, ToolChoice, TurnReply, TurnRequest,
+    Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, SyncAnswer, SyncCall, ToControl, ToolChoice,
+    TurnReply, TurnRequest,
 };
 use secret::Secret;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 /// Long enough for a slow machine, short enough for a person.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,7 +33,56 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
 pub(crate) struct Handler {
     pub(crate) seen: Mutex<Vec<String>>,
     made: Arc<AtomicUsize>,
+    /// Requests about files that are answered at the moment, and how many may be.
+    pub(crate) questions: Busy,
+    /// The same of contents on their way.
+    pub(crate) contents: Busy,
     events: mpsc::Sender<ToControl>,
+}
+
+/// What is under way, and is let go on one by one.
+pub(crate) struct Busy {
+    now: AtomicUsize,
+    most: AtomicUsize,
+    /// Lets one be answered.
+    pub(crate) answers: Semaphore,
+}
+
+impl Default for Busy {
+    fn default() -> Self {
+        Self {
+            now: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+            answers: Semaphore::new(0),
+        }
+    }
+}
+
+impl Busy {
+    /// How many are under way.
+    pub(crate) fn now(&self) -> usize {
+        self.now.load(Ordering::SeqCst)
+    }
+
+    /// How many there were at once, at most.
+    pub(crate) fn most(&self) -> usize {
+        self.most.load(Ordering::SeqCst)
+    }
+
+    /// Begins; what is given back ends it.
+    fn begin(&self) -> UnderWay<'_> {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        UnderWay(self)
+    }
+}
+
+struct UnderWay<'b>(&'b Busy);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.now.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Bytes of the answer to `crm.large`.
@@ -125,6 +175,28 @@ impl LinkHandler for Handler {
         })
     }
 
+    async fn sync(&self, _: SandboxId, token: &Secret, _: SyncCall) -> Result<SyncAnswer, Refusal> {
+        let _under_way = self.questions.begin();
+        self.see(token, "sync".to_owned())?;
+        self.questions.answers.acquire().await.unwrap().forget();
+        Ok(SyncAnswer::Begun { missing: 0 })
+    }
+
+    async fn keep_object(
+        &self,
+        _: SandboxId,
+        token: &Secret,
+        url: &str,
+        _: Option<u64>,
+        body: FileSource,
+    ) -> Result<(), Refusal> {
+        let _under_way = self.contents.begin();
+        self.see(token, format!("keep {url}"))?;
+        let cut = |_| Refusal::new(RefusalCode::Unavailable, "it was cut");
+        let bytes: Vec<Bytes> = body.try_collect().await.map_err(cut)?;
+        self.see(token, format!("kept {}", bytes.concat().len()))
+    }
+
     async fn event(&self, _: SandboxId, event: ToControl) {
         let _ = self.events.send(event).await;
     }
@@ -153,6 +225,8 @@ pub(crate) fn rig_for(uid: u32) -> Rig {
     let handler = Arc::new(Handler {
         seen: Mutex::default(),
         made: Arc::default(),
+        questions: Busy::default(),
+        contents: Busy::default(),
         events: send,
     });
     let listener = UnixListener::bind(&socket).unwrap();
