@@ -1,6 +1,6 @@
 //! A session without a disk: its files are in the object store only, until it is needed again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,8 @@ const REST_WITHIN: Duration = Duration::from_secs(60);
 const BEGINS_WITHIN: Duration = Duration::from_secs(20);
 /// How often sessions that nobody uses any more are looked for.
 const PERIOD: Duration = Duration::from_secs(600);
+/// What cannot be put away is tried this often, at last.
+const RARELY: Duration = Duration::from_secs(24 * 3_600);
 /// How long one must have been seen so: the machine's clock, by which it is told, may have been set.
 const GRACE: Duration = Duration::from_secs(3_600);
 /// The file that says what of a workspace is not kept.
@@ -139,31 +141,53 @@ impl Control {
         Ok(())
     }
 
-    /// Begins to put away what nobody has used for long, one after the other.
+    /// Begins to put away what was archived and still has its disk, and what nobody has used for long, one after the other.
     pub(super) fn begin_archiving(&self) {
-        let after = self.0.config.archive_after;
-        if self.0.files.is_none() || after.is_zero() {
+        if self.0.files.is_none() {
             return;
         }
+        let after = Some(self.0.config.archive_after).filter(|after| !after.is_zero());
+        let period = after.map_or(PERIOD, |after| PERIOD.min(after));
         let control = self.clone();
         self.0.tasks.spawn_until_stopped(async move {
+            let mut half = Unfinished::default();
             let mut quiet = Suspects::default();
-            let mut ticks = interval(PERIOD.min(after));
+            let mut ticks = interval(period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 ticks.tick().await;
+                match control.disks_of_archived().await {
+                    Ok(disks) => {
+                        for session in half.due(&disks) {
+                            let done = control.archive_files(Asker::System, session).await;
+                            half.tried(session, period);
+                            told(session, done);
+                        }
+                    }
+                    Err(error) => could_not_look(&error),
+                }
+                let Some(after) = after else {
+                    continue;
+                };
                 match control.quiet_disks(after).await {
                     Ok(disks) => {
                         for session in quiet.ripe(disks, GRACE.min(after)) {
-                            control.put_away_unused(session, after).await;
+                            // It has been heard of by that, and is tried again when it was quiet for as long once more.
+                            told(session, control.archive_unused(session, after).await);
                         }
                     }
-                    Err(error) => {
-                        tracing::warn!(error = with_causes(&error), "could not look for sessions to archive");
-                    }
+                    Err(error) => could_not_look(&error),
                 }
             }
         });
+    }
+
+    /// The sessions that somebody put away and that have a disk: what was to remove it came to no end, or could not.
+    async fn disks_of_archived(&self) -> Result<HashSet<SessionId>, ReconcileError> {
+        let disks = self.0.housing.provider.disks().await;
+        let disks = disks.map_err(ReconcileError::Provider)?;
+        let archived = self.0.store.archived_among(Asker::System, disks).await;
+        archived.map_err(ReconcileError::Store)
     }
 
     /// The sessions with a disk of which nothing was heard for so long.
@@ -176,13 +200,6 @@ impl Control {
             .quiet_sessions(Asker::System, disks, before_now(after))
             .await;
         quiet.map_err(ReconcileError::Store)
-    }
-
-    /// What cannot be put away has been heard of by that, and is tried again when it was quiet for as long once more.
-    async fn put_away_unused(&self, session: SessionId, after: Duration) {
-        if let Err(error) = self.archive_unused(session, after).await {
-            tracing::info!(%session, error = with_causes(&error), "a session that nobody uses keeps its disk");
-        }
     }
 
     async fn archive_unused(&self, session: SessionId, after: Duration) -> Result<(), ControlError> {
@@ -200,6 +217,37 @@ impl Control {
         })
         .await
     }
+}
+
+/// Sessions that could not be put away, and when that is tried again.
+#[derive(Default)]
+struct Unfinished(HashMap<SessionId, (Instant, Duration)>);
+
+impl Unfinished {
+    /// Of these, those whose time has come. The others are forgotten.
+    fn due(&mut self, disks: &HashSet<SessionId>) -> Vec<SessionId> {
+        self.0.retain(|session, _| disks.contains(session));
+        let now = Instant::now();
+        let due = disks.iter().copied();
+        due.filter(|session| self.0.get(session).is_none_or(|(next, _)| *next <= now))
+            .collect()
+    }
+
+    /// Each time it is waited twice as long: it starts a sandbox.
+    fn tried(&mut self, session: SessionId, first: Duration) {
+        let wait = self.0.get(&session).map_or(first, |(_, wait)| (*wait * 2).min(RARELY));
+        self.0.insert(session, (Instant::now() + wait, wait));
+    }
+}
+
+fn told(session: SessionId, done: Result<(), ControlError>) {
+    if let Err(error) = done {
+        tracing::info!(%session, error = with_causes(&error), "a session that nobody uses keeps its disk");
+    }
+}
+
+fn could_not_look(error: &ReconcileError) {
+    tracing::warn!(error = with_causes(error), "could not look for sessions to archive");
 }
 
 /// So long ago, by the machine's clock.

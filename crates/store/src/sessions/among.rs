@@ -84,4 +84,26 @@ impl Store {
         }
         Ok(quiet)
     }
+
+    /// Of these sessions, those that are archived.
+    ///
+    /// # Errors
+    /// The one who asks is not Belljar itself; the store cannot be read.
+    pub async fn archived_among(&self, asker: Asker, ids: Vec<SessionId>) -> Result<HashSet<SessionId>, StoreError> {
+        const ATTEMPT: &str = "look for sessions that are archived";
+        asker.must_be_system(ATTEMPT)?;
+        let mut archived = HashSet::new();
+        for some in ids.chunks(LOOKED_FOR_AT_ONCE) {
+            let places: Vec<_> = (1..=some.len()).map(|place| format!("${place}")).collect();
+            let sql = format!(
+                "SELECT id FROM sessions WHERE archived IS NOT NULL AND id IN ({})",
+                places.join(", ")
+            );
+            let binds = some.iter().flat_map(|id| binds![*id]).collect();
+            for row in self.read(ATTEMPT, sql, binds).await? {
+                archived.insert(row.id("id")?);
+            }
+        }
+        Ok(archived)
+    }
 }

@@ -74,3 +74,57 @@ async fn what_a_prompt_brought_back_before_it_was_archived_keeps_its_disk() {
     assert!(workspace.join("node_modules").exists(), "its disk was removed under it");
     assert_eq!(bucket.contents(), ["content"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_process_was_to_put_away_is_put_away_by_the_next() {
+    let world = world().await;
+    let (session, workspace) = session(&world).await;
+    fs::write(workspace.join("file"), "content").unwrap();
+    let wanted = tree(&workspace);
+    // It was written down, and then the process was killed.
+    let archive = async |store: &store::Store| store.archive_session(Asker::System, session).await.unwrap();
+    let world = world.restarted_when(archive).await;
+    let is_archived = |event: &Event| matches!(event, Event::Files { state, .. } if state == "archived");
+    world.event(session, "the archiving to end", is_archived).await;
+    assert!(!workspace.exists(), "its disk is gone");
+    again(&world, session).await;
+    comes_back(&workspace, &wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_restore_the_names_are_those_of_the_restored_disk() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let world = in_bucket(&bucket, |_| {}).await;
+    let (session, workspace) = session(&world).await;
+    let write = |name: &str, words: &str| fs::write(workspace.join(name), words).unwrap();
+    fs::create_dir(workspace.join("folder")).unwrap();
+    write("folder/inner", "inner");
+    for name in ["renamed", "deleted", "changed", "same"] {
+        write(name, name);
+    }
+    let snapshot = world.control.save_snapshot(world.asker, session, None).await.unwrap();
+    let wanted = tree(&workspace);
+    fs::rename(workspace.join("renamed"), workspace.join("other")).unwrap();
+    fs::rename(workspace.join("folder"), workspace.join("made")).unwrap();
+    fs::remove_file(workspace.join("deleted")).unwrap();
+    write("changed", "anew");
+    write("folder", "no folder");
+    write("made/more", "more");
+    testkit::eventually_async("all of it to be kept", async || {
+        let contents = bucket.contents();
+        ["anew", "no folder", "more"]
+            .iter()
+            .all(|words| contents.contains(&(*words).to_owned()))
+            .then_some(())
+    })
+    .await;
+
+    let id = snapshot.id.to_string();
+    world.control.rewind(world.asker, session, &id).await.unwrap();
+    assert_eq!(tree(&workspace), wanted);
+    again(&world, session).await;
+    archived(&world, session).await;
+    again(&world, session).await;
+    comes_back(&workspace, &wanted).await;
+}
