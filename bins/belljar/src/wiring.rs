@@ -29,6 +29,9 @@ use crate::config::{self, Prices, Provider, Settings, line_of_key};
 const KEPT_UNUSED: Duration = Duration::from_secs(600);
 const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
+/// How long files may wait to be kept until somebody is told.
+const OUTAGE_UNTOLD: Duration = Duration::from_secs(60);
+
 /// The models, which ask `source` for their keys with each request. Every mistake is reported at once.
 pub(crate) fn models(settings: &Settings, source: &Arc<dyn Source>) -> anyhow::Result<Vec<Model>> {
     let mut models = Vec::new();
@@ -290,6 +293,7 @@ pub(crate) fn files(settings: &Settings, own: &Path, source: &Arc<dyn Source>) -
         quota: settings.objects.quota,
         grace: KEPT_UNUSED,
         collect_every: COLLECT_EVERY,
+        patience: OUTAGE_UNTOLD,
     }))
 }
 

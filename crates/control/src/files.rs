@@ -5,7 +5,6 @@
 //! address and no key of the object store is ever in a sandbox. Whatever cannot be kept at the moment is refused as such, and
 //! the runtime comes back with it.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causes::with_causes;
@@ -24,6 +23,7 @@ use crate::Control;
 use crate::live::{Live, lock};
 
 mod collect;
+mod telling;
 mod wire;
 
 /// Files on one page.
@@ -48,6 +48,8 @@ pub struct Files {
     pub grace: Duration,
     /// How often it is looked for.
     pub collect_every: Duration,
+    /// How long the store of objects may be of no use until the session's people are told.
+    pub patience: Duration,
 }
 
 /// What is known of a session's keeping of files.
@@ -57,8 +59,8 @@ pub(crate) struct Keeping {
     begun: watch::Sender<Option<SandboxId>>,
     /// The first and the last of uploads that followed each other closely.
     uploads: std::sync::Mutex<Option<(Instant, Instant)>>,
-    /// The store of objects did not answer the last time.
-    out: AtomicBool,
+    outage: std::sync::Mutex<telling::Outage>,
+    no_room: std::sync::Mutex<telling::NoRoom>,
     /// The session's disk, as its runtime calls it.
     disk: std::sync::Mutex<Option<String>>,
 }
@@ -68,7 +70,8 @@ impl Default for Keeping {
         Self {
             begun: watch::Sender::new(None),
             uploads: std::sync::Mutex::default(),
-            out: AtomicBool::new(false),
+            outage: std::sync::Mutex::default(),
+            no_room: std::sync::Mutex::default(),
             disk: std::sync::Mutex::default(),
         }
     }
@@ -199,6 +202,13 @@ impl Control {
                     full: Vec::new(),
                 })
             }
+            SyncRequest::NoRoom { files: missing } => {
+                self.tell_room(live, sandbox, missing).await.map_err(stored)?;
+                Ok(SyncAnswer::Recorded {
+                    refused: Vec::new(),
+                    full: Vec::new(),
+                })
+            }
             SyncRequest::Offer { contents } => self.offer_files(files, live, contents).await,
             SyncRequest::Record { gone, files } => {
                 few(gone.len() + files.len())?;
@@ -274,7 +284,7 @@ impl Control {
         }
         live.files.uploading();
         let kept = files.objects.put(ticket.key, ticket.bytes, body).await;
-        self.note_outage(live, kept.as_ref().err());
+        self.note_outage(files, live, kept.as_ref().err()).await;
         kept.map_err(refused)?;
         live.files.uploading();
         let counted = self
@@ -293,7 +303,7 @@ impl Control {
         let files = self.keeps()?;
         let ticket = ticket(files, Method::Get, live.session, url, self.0.clock.now())?;
         let found = files.objects.get(ticket.key).await;
-        self.note_outage(live, found.as_ref().err());
+        self.note_outage(files, live, found.as_ref().err()).await;
         let (length, body) = found.map_err(refused)?;
         if length != ticket.bytes {
             return Err(invalid("what is kept has another length"));
@@ -303,19 +313,6 @@ impl Control {
             length: Some(length),
             body: body.boxed(),
         })
-    }
-
-    /// Says it once when the store of objects goes away, and when it is there again.
-    fn note_outage(&self, live: &Live, error: Option<&ObjectError>) {
-        let is_out = matches!(error, Some(ObjectError::Unavailable { .. }));
-        if let Some(error @ (ObjectError::Unavailable { .. } | ObjectError::NotFound(_))) = error
-            && (!is_out || !live.files.out.swap(true, Ordering::SeqCst))
-        {
-            tracing::warn!(session = %live.session, error = with_causes(error), "files of a workspace cannot be kept or had at the moment; it is tried again");
-        }
-        if error.is_none() && live.files.out.swap(false, Ordering::SeqCst) {
-            tracing::info!(session = %live.session, "files of the workspace are kept again");
-        }
     }
 }
 
@@ -350,6 +347,7 @@ fn ticket(files: &Files, method: Method, session: SessionId, url: &str, now: Tim
 fn refused(error: ObjectError) -> Refusal {
     match error {
         ObjectError::NotFound(_) | ObjectError::Other { .. } => invalid(error.to_string()),
+        ObjectError::Full { .. } => later("there is no room where contents of files are kept"),
         ObjectError::Cut { .. } | ObjectError::Unavailable { .. } | ObjectError::Settings(_) => {
             later("contents of files cannot be kept or had at the moment")
         }

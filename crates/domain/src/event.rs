@@ -141,7 +141,9 @@ pub enum Event {
     },
     /// The keeping of the session's files changed its state.
     Files {
-        /// `full`: what does not fit is on the disk only. `archived`: they are in the object store only.
+        /// `full`: what does not fit is on the disk only. `archived`: they are in the object store only. `unkept`: the object
+        /// store is of no use at the moment; `kept`: it is again. `no_room`: the sandbox's disk has no room for some of them;
+        /// `back`: it has all of them.
         state: String,
         /// Why, where there is a reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]

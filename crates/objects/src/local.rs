@@ -13,6 +13,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::objects::{Key, ObjectError, Stream, unavailable};
 
+const WRITE: &str = "write an object";
 const PIECE: usize = 64 << 10;
 
 /// Room that is left to others on the same disk, the store among them.
@@ -41,17 +42,20 @@ impl Local {
     }
 
     pub(crate) async fn put(&self, key: Key, bytes: u64, mut stream: Stream) -> Result<(), ObjectError> {
-        let attempt = "write an object";
+        let attempt = WRITE;
         let space = rustix::fs::statvfs(&*self.folder).map_err(unavailable(attempt))?;
         if space.f_bavail.saturating_mul(space.f_frsize) < RESERVE.saturating_add(bytes) {
             let words = format!("less than {RESERVE} bytes are free in {}", self.folder.display());
-            return Err(unavailable(attempt)(words));
+            return Err(ObjectError::Full {
+                attempt,
+                source: words.into(),
+            });
         }
         let other = |reason: String| ObjectError::Other { key, reason };
         let unfinished = self.folder.join("unfinished");
         let mut file = blocking(move || NamedTempFile::new_in(unfinished))
             .await
-            .map_err(unavailable(attempt))?;
+            .map_err(unwritten)?;
         let mut hash = Context::new(&SHA256);
         let mut written = 0;
         while let Some(piece) = stream.next().await {
@@ -63,7 +67,7 @@ impl Local {
             hash.update(&piece);
             file = blocking(move || file.write_all(&piece).map(|()| file))
                 .await
-                .map_err(unavailable(attempt))?;
+                .map_err(unwritten)?;
         }
         if written < bytes {
             return Err(other(format!("it has {written} bytes and not {bytes}")));
@@ -80,7 +84,7 @@ impl Local {
             fs::File::open(folder)?.sync_all()
         })
         .await
-        .map_err(unavailable(attempt))
+        .map_err(unwritten)
     }
 
     pub(crate) async fn get(&self, key: Key) -> Result<(u64, Stream), ObjectError> {
@@ -119,6 +123,16 @@ impl Local {
         let name = key.sha256.to_string();
         let session = self.folder.join("sessions").join(key.session.to_string());
         session.join(&name[..2]).join(name)
+    }
+}
+
+fn unwritten(error: io::Error) -> ObjectError {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ObjectError::Full {
+            attempt: WRITE,
+            source: error.into(),
+        },
+        _ => unavailable(WRITE)(error),
     }
 }
 

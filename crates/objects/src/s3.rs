@@ -187,6 +187,10 @@ impl S3 {
                 key,
                 reason: said(answer).await,
             }),
+            StatusCode::INSUFFICIENT_STORAGE => Err(ObjectError::Full {
+                attempt,
+                source: said(answer).await.into(),
+            }),
             _ => Err(unavailable(attempt)(said(answer).await)),
         }
     }

@@ -27,8 +27,8 @@ pub use service::{
     ServiceRequest,
 };
 pub use sync::{
-    Content, DiskId, FileRecord, FromSync, Kept, KnownFile, Offered, PIECE, PathBytes, Piece, SYNC_BYTES, SYNC_ITEMS,
-    SYNC_PARTS, SYNC_PIECES, SyncAnswer, SyncCall, SyncCursor, SyncRequest, ToSync,
+    Content, DiskId, Fault, FileRecord, FromSync, Kept, KnownFile, Offered, PIECE, PathBytes, Piece, SYNC_BYTES,
+    SYNC_ITEMS, SYNC_PARTS, SYNC_PIECES, SyncAnswer, SyncCall, SyncCursor, SyncRequest, ToSync,
 };
 pub use turn::{CallTime, Denial, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 pub use version::{Hello, PROTOCOL, VersionError};

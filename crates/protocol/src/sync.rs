@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 mod socket;
 
-pub use socket::{FromSync, ToSync};
+pub use socket::{Fault, FromSync, ToSync};
 
 /// Where files are cut, in bytes.
 pub const PIECE: u64 = 4 << 20;
@@ -188,6 +188,12 @@ pub enum SyncRequest {
         /// The files.
         files: Vec<KnownFile>,
     },
+    /// The disk has no room for so many of the missing files; none: it has all of them now. Answered by `recorded`. Control
+    /// planes of before refuse it, and nothing is lost by that.
+    NoRoom {
+        /// How many.
+        files: u64,
+    },
     /// Which of these are to be uploaded. Answered by `offered`.
     Offer {
         /// The contents, at most [`SYNC_ITEMS`].
@@ -196,7 +202,7 @@ pub enum SyncRequest {
     /// Files are so from now on, and what stood there, or below, is gone. Their contents were uploaded before. Answered by
     /// `recorded`.
     Record {
-        /// The paths where nothing is any more, with all below them; removed first.
+        /// The paths where nothing is any more of what this disk had, with all below them; removed first.
         gone: Vec<PathBytes>,
         /// The files.
         files: Vec<FileRecord>,

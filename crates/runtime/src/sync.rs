@@ -2,7 +2,8 @@
 //!
 //! That process has no token and no way out. It asks over a socketpair, with descriptors beside its lines; PID 1 asks the
 //! control plane, and moves bytes between a descriptor and the link. Until everything that another disk recorded is back, no
-//! tool is used: it would see half a workspace.
+//! tool is used: it would see half a workspace. What has no room on the disk is not waited for, and each result says so:
+//! only tools can make room.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -44,8 +45,8 @@ struct Shared {
     client: Client,
     reaper: Reaper,
     tasks: Tasks,
-    /// Everything is where it should be.
-    filled: watch::Sender<bool>,
+    /// Everything is where it should be, but for so many files for which the disk has no room.
+    filled: watch::Sender<Option<u64>>,
     flushes: Mutex<Option<mpsc::Sender<Flush>>>,
     /// The disk, as soon as it is known.
     disk: watch::Sender<Option<DiskId>>,
@@ -60,14 +61,14 @@ impl Keeper {
             client: client.clone(),
             reaper: reaper.clone(),
             tasks: tasks.clone(),
-            filled: watch::Sender::new(true),
+            filled: watch::Sender::new(Some(0)),
             flushes: Mutex::default(),
             disk: watch::Sender::new(None),
         }))
     }
 
-    /// Whether the workspace holds everything that it should.
-    pub(crate) fn filled(&self) -> watch::Receiver<bool> {
+    /// Whether the workspace holds everything that it should, but for so many files for which the disk has no room.
+    pub(crate) fn filled(&self) -> watch::Receiver<Option<u64>> {
         self.0.filled.subscribe()
     }
 
@@ -88,7 +89,7 @@ impl Keeper {
         }
         let (order, ordered) = mpsc::channel(FLUSHES);
         *flushes = Some(order);
-        self.0.filled.send_replace(filled);
+        self.0.filled.send_replace(filled.then_some(0));
         self.0
             .tasks
             .spawn_until_stopped(async move { shared.keep(ordered).await });
@@ -117,7 +118,7 @@ impl Shared {
                     let ended = carry(&self.client, socket, &self.disk, &mut flushes, &self.filled).await;
                     self.reaper.forget_watcher();
                     if ended == Ended::NotKept {
-                        self.filled.send_replace(true);
+                        self.filled.send_replace(Some(0));
                         return;
                     }
                     warn!("the process that keeps files is lost and will be replaced");

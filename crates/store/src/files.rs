@@ -166,7 +166,7 @@ impl Store {
         .await
     }
 
-    /// Files are so from now on, and nothing is at the paths of `gone` and below any more. Files of which the object store
+    /// Files are so from now on, and nothing of what the disk had is at the paths of `gone` and below any more. Files of which the object store
     /// lacks something, and those for which the session has no room among the rows, are not recorded.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ impl Store {
             let version = workspace.integer("version")? + 1;
             let mut weight = workspace.integer("weight")?;
             for path in gone {
-                remove(work, session, &path);
+                remove(work, session, &disk, &path);
             }
             let mut recorded = RecordedFiles::default();
             for (place, file) in files.into_iter().enumerate() {
@@ -230,6 +230,27 @@ impl Store {
                 );
             }
             Ok(())
+        })
+        .await
+    }
+
+    /// Says how the keeping of a session's files is from now on.
+    ///
+    /// # Errors
+    /// There is no such session.
+    pub async fn tell_files(
+        &self,
+        asker: Asker,
+        session: SessionId,
+        state: &str,
+        reason: String,
+    ) -> Result<Vec<NumberedEvent>, StoreError> {
+        asker.must_be_system("tell of a session's files")?;
+        let (state, reason) = (state.to_owned(), Some(reason));
+        self.write("tell of a session's files", move |work| {
+            let mut head = Head::read(work, session)?;
+            head.event(work, Event::Files { state, reason })?;
+            head.finish(work)
         })
         .await
     }
@@ -307,23 +328,25 @@ fn has_all(work: &Work, session: SessionId, file: &WorkspaceFile) -> Result<bool
     Ok(true)
 }
 
-/// Removes a path and all below it.
-fn remove(work: &mut Work, session: SessionId, path: &[u8]) {
+/// Removes what a disk had at a path and below it. What is still to be brought back to it was never there, and stays.
+fn remove(work: &mut Work, session: SessionId, disk: &str, path: &[u8]) {
     let (from, to) = below(path);
     // Whether another file has them too is looked at when they are collected.
     work.batch.add(
-        "UPDATE contents SET unused = $5 WHERE session_id = $1 AND unused IS NULL AND sha256 IN \
-         (SELECT sha256 FROM pieces WHERE session_id = $1 AND (path = $2 OR (path >= $3 AND path < $4)))",
-        binds![session, path.to_vec(), from.clone(), to.clone(), work.now],
+        "UPDATE contents SET unused = $6 WHERE session_id = $1 AND unused IS NULL AND sha256 IN \
+         (SELECT p.sha256 FROM pieces p JOIN files f ON f.session_id = p.session_id AND f.path = p.path \
+         WHERE p.session_id = $1 AND (p.path = $2 OR (p.path >= $3 AND p.path < $4)) AND f.disk = $5)",
+        binds![session, path.to_vec(), from.clone(), to.clone(), disk, work.now],
     );
     for sql in [
         "UPDATE workspaces SET weight = weight - COALESCE((SELECT SUM(weight) FROM files \
-         WHERE session_id = $1 AND (path = $2 OR (path >= $3 AND path < $4))), 0) WHERE session_id = $1",
-        "DELETE FROM pieces WHERE session_id = $1 AND (path = $2 OR (path >= $3 AND path < $4))",
-        "DELETE FROM files WHERE session_id = $1 AND (path = $2 OR (path >= $3 AND path < $4))",
+         WHERE session_id = $1 AND (path = $2 OR (path >= $3 AND path < $4)) AND disk = $5), 0) WHERE session_id = $1",
+        "DELETE FROM pieces WHERE session_id = $1 AND path IN (SELECT path FROM files \
+         WHERE session_id = $1 AND (path = $2 OR (path >= $3 AND path < $4)) AND disk = $5)",
+        "DELETE FROM files WHERE session_id = $1 AND (path = $2 OR (path >= $3 AND path < $4)) AND disk = $5",
     ] {
         work.batch
-            .add(sql, binds![session, path.to_vec(), from.clone(), to.clone()]);
+            .add(sql, binds![session, path.to_vec(), from.clone(), to.clone(), disk]);
     }
 }
 
@@ -370,7 +393,7 @@ fn replace(
         KeptFile::Link { target } => ("link", 0, Some(target), Vec::new()),
     };
     match before.as_deref() {
-        Some("folder") if kind != "folder" => remove(work, session, &file.path),
+        Some("folder") if kind != "folder" => remove(work, session, disk, &file.path),
         Some("file") => {
             work.batch.add(
                 "UPDATE contents SET unused = $3 WHERE session_id = $1 AND unused IS NULL AND sha256 IN \

@@ -41,6 +41,8 @@ pub(crate) struct Sent {
     pub(crate) again: Vec<Relative>,
     /// There is no room for them.
     pub(crate) unfit: Vec<FileRecord>,
+    /// Some of those to be looked at again did not change: what they hold was refused all the same.
+    pub(crate) refused: bool,
 }
 
 impl Batch {
@@ -68,7 +70,10 @@ impl Batch {
             let lacks = |wanted: &dyn Fn(&ContentHash) -> bool| pieces(&record).any(|content| wanted(&content.sha256));
             if lacks(&|sha256| matches!(offers.get(sha256), Some(Offered::Full) | None)) {
                 sent.unfit.push(record);
-            } else if lacks(&|sha256| failed.contains(sha256)) || file.is_some_and(|file| !is_still(&file, &record)) {
+            } else if file.is_some_and(|file| !is_still(&file, &record)) {
+                sent.again.push(record.path.0);
+            } else if lacks(&|sha256| failed.contains(sha256)) {
+                sent.refused = true;
                 sent.again.push(record.path.0);
             } else {
                 records.push(record);
@@ -126,7 +131,7 @@ fn offer(files: &[Differs], uplink: &mut Uplink) -> Result<HashMap<ContentHash, 
     Ok(offers)
 }
 
-/// Uploads what is wanted; gives back what could not be: it is not in its file any more.
+/// Uploads what is wanted; gives back what was refused: mostly, as it is not in its file any more.
 fn upload(
     files: &[Differs],
     offers: &HashMap<ContentHash, Offered>,

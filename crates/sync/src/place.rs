@@ -1,6 +1,6 @@
 //! Files brought back. Nothing that is there is written over: it is newer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,6 +11,7 @@ use protocol::{Content, FileRecord, FromSync, Kept, KnownFile, Piece, SYNC_ITEMS
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use crate::index::{Index, Known};
 use crate::read;
 use crate::tree::{as_path, open_folder, split, stamp};
 use crate::uplink::{Uplink, UplinkError, nonsense};
@@ -20,126 +21,245 @@ const TOGETHER: usize = 32;
 /// Pieces that are fetched at the same time.
 const SIDE_BY_SIDE: usize = 8;
 
-/// Brings back everything that other disks recorded and this one has not, newest first.
-pub(crate) fn fill(root: &OwnedFd, uplink: &mut Uplink) -> Result<(), UplinkError> {
-    let mut after = None;
-    let mut folders = Vec::new();
-    let mut left = 0_u64;
-    loop {
-        let SyncAnswer::Page { files, next } = uplink.ask(SyncRequest::Missing { after })? else {
-            return Err(nonsense());
-        };
-        let mut placed = Vec::new();
-        for files in files.chunks(TOGETHER) {
-            left += some(root, files, uplink, &mut placed, &mut folders)?;
-        }
-        tell(root, uplink, placed)?;
-        match next {
-            Some(next) => after = Some(next),
-            None => break,
-        }
-    }
-    // What is in a folder that may not be written is there by now.
-    folders.sort_by(|one: &FileRecord, other| other.path.cmp(&one.path));
-    for folders in folders.chunks(SYNC_ITEMS) {
-        let done = folders.iter().filter_map(|record| finish_folder(root, record));
-        tell(root, uplink, done.collect())?;
-    }
-    if left > 0 {
-        let words =
-            format!("{left} files could not be brought back; they stay where they are kept, and are tried again");
-        uplink.tell(&FromSync::Said { words })?;
-    }
-    Ok(())
+/// The way back of what other disks recorded and this one has not.
+#[derive(Default)]
+pub(crate) struct Filling {
+    /// Folders that are as they were made, with their stamps: how they are to be when what is in them is there.
+    folders: Vec<(FileRecord, i64)>,
+    /// Files that cannot be brought back, as was said last.
+    left: u64,
 }
 
-fn tell(root: &OwnedFd, uplink: &mut Uplink, files: Vec<KnownFile>) -> Result<(), UplinkError> {
+impl Filling {
+    /// Brings back everything, newest first, but for what the disk has no room for: how many files those are. What is there
+    /// then is known to `index`.
+    pub(crate) fn fill(&mut self, root: &OwnedFd, uplink: &mut Uplink, index: &mut Index) -> Result<u64, UplinkError> {
+        let mut pass = Pass {
+            root,
+            folders: &mut self.folders,
+            placed: Vec::new(),
+            left: 0,
+            no_room: 0,
+            too_large: u64::MAX,
+        };
+        let mut after = None;
+        loop {
+            let SyncAnswer::Page { files, next } = uplink.ask(SyncRequest::Missing { after })? else {
+                return Err(nonsense());
+            };
+            let files: Vec<_> = files.iter().filter(|record| record.path.is_plain()).collect();
+            let done = files.chunks(TOGETHER).try_for_each(|files| pass.bring(files, uplink));
+            // What came before it failed need not come again.
+            tell(root, uplink, index, std::mem::take(&mut pass.placed))?;
+            done?;
+            match next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        let Pass { left, no_room, .. } = pass;
+        if no_room == 0 {
+            self.finish_folders(root, uplink, index)?;
+        }
+        if std::mem::replace(&mut self.left, left) != left && left > 0 {
+            let words = format!("{left} files could not be brought back; they stay where they are kept");
+            uplink.tell(&FromSync::Said { words })?;
+        }
+        Ok(no_room)
+    }
+
+    /// What is in a folder that may not be written is there by now. One that was changed meanwhile stays so.
+    fn finish_folders(&mut self, root: &OwnedFd, uplink: &mut Uplink, index: &mut Index) -> Result<(), UplinkError> {
+        let mut folders = std::mem::take(&mut self.folders);
+        folders.sort_by(|(one, _), (other, _)| other.path.cmp(&one.path));
+        for folders in folders.chunks(SYNC_ITEMS) {
+            let done = folders.iter();
+            let done = done.filter_map(|(record, made)| finish_folder(root, record, *made));
+            tell(root, uplink, index, done.collect())?;
+        }
+        Ok(())
+    }
+}
+
+fn tell(root: &OwnedFd, uplink: &mut Uplink, index: &mut Index, files: Vec<KnownFile>) -> Result<(), UplinkError> {
     if files.is_empty() {
         return Ok(());
     }
     // What is said to be on this disk and is not will be taken for deleted.
     rustix::fs::syncfs(root).map_err(|errno| UplinkError::Later(errno.to_string()))?;
-    uplink.ask(SyncRequest::Placed { files }).map(drop)
+    for some in files.chunks(SYNC_ITEMS) {
+        let files = some.to_vec();
+        uplink.ask(SyncRequest::Placed { files })?;
+    }
+    for KnownFile { path, stamp, folder } in files {
+        index.insert(&path.0, Known { stamp, folder });
+    }
+    Ok(())
 }
 
-/// Brings back some files; gives back how many could not be.
-fn some(
-    root: &OwnedFd,
-    files: &[FileRecord],
-    uplink: &mut Uplink,
-    placed: &mut Vec<KnownFile>,
-    folders: &mut Vec<FileRecord>,
-) -> Result<u64, UplinkError> {
-    let urls = urls(files, uplink)?;
-    let mut begun = Vec::new();
-    let mut left = 0;
-    for record in files.iter().filter(|record| record.path.is_plain()) {
-        let result = match &record.kept {
-            Kept::Folder => make_folders(root, &record.path.0).map(|folder| {
-                folders.push(record.clone());
-                // Told at once, so that one that is removed meanwhile was there.
-                placed.extend(known(record, &folder));
-            }),
-            Kept::Link { target } => link(root, record, &target.0).map(|known| placed.extend(known)),
-            Kept::File { bytes, pieces } => {
-                Arriving::begin(root, record, *bytes).map(|file| begun.extend(file.map(|file| (file, pieces))))
+/// One time through all that is missing.
+struct Pass<'a> {
+    root: &'a OwnedFd,
+    folders: &'a mut Vec<(FileRecord, i64)>,
+    placed: Vec<KnownFile>,
+    /// They will never come: something stands in the way, or what was in them is gone.
+    left: u64,
+    no_room: u64,
+    /// What takes as much as this has no room.
+    too_large: u64,
+}
+
+impl Pass<'_> {
+    /// Brings back some files.
+    fn bring(&mut self, files: &[&FileRecord], uplink: &mut Uplink) -> Result<(), UplinkError> {
+        let fit = |record: &&&FileRecord| takes(record) < self.too_large;
+        let fitting: Vec<_> = files.iter().filter(fit).copied().collect();
+        self.no_room += (files.len() - fitting.len()) as u64;
+        for record in self.together(&fitting, uplink)? {
+            // Side by side one may have taken the room of others.
+            let bytes = takes(record);
+            if bytes >= self.too_large || !self.together(&[record], uplink)?.is_empty() {
+                self.too_large = self.too_large.min(bytes);
+                self.no_room += 1;
             }
-        };
-        match result {
-            Ok(()) => {}
-            Err(Errno::NOSPC | Errno::DQUOT | Errno::NFILE | Errno::MFILE | Errno::NOMEM) => {
-                return Err(UplinkError::Later("the disk is full".to_owned()));
-            }
-            // A link or a file stands in the way: that is newer.
-            Err(_) => left += 1,
         }
+        Ok(())
     }
-    let mut under_way = Vec::new();
-    let mut broken = vec![false; begun.len()];
-    let mut later = None;
-    for (place, (file, pieces)) in begun.iter().enumerate() {
-        for piece in *pieces {
-            if under_way.len() >= SIDE_BY_SIDE {
-                let (number, place) = under_way.remove(0);
-                broken[place] |= arrived(uplink, number, &mut later)?;
-            }
-            match urls.get(&piece.content.sha256) {
-                Some(url) if later.is_none() => {
-                    under_way.push((uplink.get(url.clone(), &file.file, piece.at, piece.content)?, place));
+
+    /// Brings back files side by side; gives back those for which there was no room.
+    fn together<'a>(
+        &mut self,
+        files: &[&'a FileRecord],
+        uplink: &mut Uplink,
+    ) -> Result<Vec<&'a FileRecord>, UplinkError> {
+        let urls = urls(files, uplink)?;
+        let mut begun = Vec::new();
+        let mut crowded = Vec::new();
+        for record in files.iter().copied() {
+            match self.begin(record) {
+                Ok(file) => begun.extend(file),
+                Err(Errno::NOSPC | Errno::DQUOT) => crowded.push(record),
+                Err(errno @ (Errno::NFILE | Errno::MFILE | Errno::NOMEM)) => {
+                    return Err(UplinkError::Later(format!("cannot make a file: {errno}")));
                 }
-                _ => broken[place] = true,
+                // A link or a file stands in the way: that is newer.
+                Err(_) => self.left += 1,
+            }
+        }
+        let mut fetching = Fetching {
+            under_way: VecDeque::new(),
+            came: vec![Came::Whole; begun.len()],
+            later: None,
+        };
+        for (place, (file, pieces)) in begun.iter().enumerate() {
+            for piece in *pieces {
+                if fetching.under_way.len() >= SIDE_BY_SIDE {
+                    fetching.wait(uplink)?;
+                }
+                if fetching.later.is_some() || fetching.came[place] != Came::Whole {
+                    break;
+                }
+                match urls.get(&piece.content.sha256) {
+                    Some(url) => {
+                        let number = uplink.get(url.clone(), &file.file, piece.at, piece.content)?;
+                        fetching.under_way.push_back((number, place));
+                    }
+                    None => fetching.came[place] = Came::Broken,
+                }
+            }
+        }
+        while !fetching.under_way.is_empty() {
+            fetching.wait(uplink)?;
+        }
+        for ((file, pieces), came) in begun.into_iter().zip(fetching.came) {
+            let record = file.record;
+            let finished = match came {
+                Came::Whole if file.holds(pieces) => file.finish().map(Some),
+                Came::NoRoom => Err(Errno::NOSPC),
+                Came::Whole | Came::Broken => Ok(None),
+            };
+            match finished {
+                Ok(Some(known)) => self.placed.push(known),
+                Err(Errno::NOSPC | Errno::DQUOT) => crowded.push(record),
+                // Of one that was not asked for whole nothing is known yet.
+                Ok(None) if fetching.later.is_some() => {}
+                Ok(None) | Err(_) => self.left += 1,
+            }
+        }
+        fetching.later.map_or(Ok(crowded), Err)
+    }
+
+    /// Makes what needs no content. A file that needs some is given back, with what it needs.
+    fn begin<'a>(&mut self, record: &'a FileRecord) -> Result<Option<(Arriving<'a>, &'a [Piece])>, Errno> {
+        match &record.kept {
+            Kept::Folder => {
+                let folder = make_folders(self.root, &record.path.0)?;
+                // Told at once, so that one that is removed meanwhile was there.
+                if let Some(known) = known(record, &folder) {
+                    self.folders.push((record.clone(), known.stamp));
+                    self.placed.push(known);
+                }
+                Ok(None)
+            }
+            Kept::Link { target } => {
+                self.placed.extend(link(self.root, record, &target.0)?);
+                Ok(None)
+            }
+            Kept::File { bytes, pieces } => {
+                let file = Arriving::begin(self.root, record, *bytes)?;
+                Ok(file.map(|file| (file, pieces.as_slice())))
             }
         }
     }
-    for (number, place) in under_way {
-        broken[place] |= arrived(uplink, number, &mut later)?;
-    }
-    if let Some(later) = later {
-        return Err(later);
-    }
-    for ((file, pieces), broken) in begun.into_iter().zip(broken) {
-        match file.finish(!broken, pieces) {
-            Some(known) => placed.push(known),
-            None => left += 1,
-        }
-    }
-    Ok(left)
 }
 
-/// Whether a piece did not arrive, and never will.
-fn arrived(uplink: &mut Uplink, number: u64, later: &mut Option<UplinkError>) -> Result<bool, UplinkError> {
-    match uplink.wait(number) {
-        Ok(()) => Ok(false),
-        Err(UplinkError::Refused(_)) => Ok(true),
-        Err(error @ UplinkError::Later(_)) => {
-            *later = Some(error);
-            Ok(true)
-        }
-        Err(error) => Err(error),
+/// Bytes that a file needs on the disk.
+fn takes(record: &FileRecord) -> u64 {
+    match &record.kept {
+        Kept::File { pieces, .. } => pieces.iter().map(|piece| piece.content.bytes).sum(),
+        Kept::Folder | Kept::Link { .. } => 0,
     }
 }
 
-fn urls(files: &[FileRecord], uplink: &mut Uplink) -> Result<HashMap<ContentHash, String>, UplinkError> {
+/// How a file came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Came {
+    Whole,
+    /// Something of it is not there.
+    Broken,
+    NoRoom,
+}
+
+/// Pieces on their way.
+struct Fetching {
+    /// The number of each, and its file's place.
+    under_way: VecDeque<(u64, usize)>,
+    came: Vec<Came>,
+    /// Why no more is asked for.
+    later: Option<UplinkError>,
+}
+
+impl Fetching {
+    /// Waits for the one that was asked for first.
+    fn wait(&mut self, uplink: &mut Uplink) -> Result<(), UplinkError> {
+        let Some((number, place)) = self.under_way.pop_front() else {
+            return Ok(());
+        };
+        match uplink.wait(number) {
+            Ok(()) => {}
+            Err(UplinkError::NoRoom) => self.came[place] = Came::NoRoom,
+            Err(UplinkError::Refused(_)) => self.came[place] = Came::Broken,
+            Err(error @ UplinkError::Later(_)) => {
+                self.came[place] = Came::Broken;
+                self.later = Some(error);
+            }
+            Err(error @ UplinkError::Closed(_)) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+fn urls(files: &[&FileRecord], uplink: &mut Uplink) -> Result<HashMap<ContentHash, String>, UplinkError> {
     let mut contents: Vec<Content> = Vec::new();
     for record in files {
         if let Kept::File { pieces, .. } = &record.kept {
@@ -175,8 +295,11 @@ fn make_folders(root: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn finish_folder(root: &OwnedFd, record: &FileRecord) -> Option<KnownFile> {
+fn finish_folder(root: &OwnedFd, record: &FileRecord, made: i64) -> Option<KnownFile> {
     let folder = open_folder(root, &record.path.0).ok()?;
+    if known(record, &folder)?.stamp != made {
+        return None;
+    }
     rustix::fs::fchmod(&folder, mode(record)).ok()?;
     rustix::fs::futimens(&folder, &times(record.changed)).ok()?;
     known(record, &folder)
@@ -238,17 +361,19 @@ impl<'a> Arriving<'a> {
         Err(Errno::EXIST)
     }
 
-    /// Puts it in its place, if all of it came and the place is free.
-    fn finish(self, whole: bool, pieces: &[Piece]) -> Option<KnownFile> {
-        if !whole || !pieces.iter().all(|piece| read::is(&self.file, piece)) {
-            return None;
-        }
-        rustix::fs::fchmod(&self.file, mode(self.record)).ok()?;
-        rustix::fs::futimens(&self.file, &times(self.record.changed)).ok()?;
+    /// Whether this is what stands in it.
+    fn holds(&self, pieces: &[Piece]) -> bool {
+        pieces.iter().all(|piece| read::is(&self.file, piece))
+    }
+
+    /// Puts it in its place, if that is free.
+    fn finish(self) -> Result<KnownFile, Errno> {
+        rustix::fs::fchmod(&self.file, mode(self.record))?;
+        rustix::fs::futimens(&self.file, &times(self.record.changed))?;
         let name = OsStr::from_bytes(split(&self.record.path.0).1);
         let flags = RenameFlags::NOREPLACE;
-        rustix::fs::renameat_with(&self.parent, self.temporary.as_str(), &self.parent, name, flags).ok()?;
-        known(self.record, &self.file)
+        rustix::fs::renameat_with(&self.parent, self.temporary.as_str(), &self.parent, name, flags)?;
+        known(self.record, &self.file).ok_or(Errno::IO)
     }
 }
 

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use protocol::{Content, FromSync, SYNC_BYTES, SyncAnswer, SyncRequest, ToSync};
+use protocol::{Content, Fault, FromSync, SYNC_BYTES, SyncAnswer, SyncRequest, ToSync};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 /// What could not be had of PID 1, or of the control plane through it.
@@ -21,6 +21,9 @@ pub enum UplinkError {
     /// It never will.
     #[error("refused: {0}")]
     Refused(String),
+    /// There is no room on the disk.
+    #[error("the disk is full")]
+    NoRoom,
 }
 
 pub(crate) struct Uplink {
@@ -125,10 +128,11 @@ impl Uplink {
                 }
             };
             return match line {
-                ToSync::Failed {
-                    later: true, reason, ..
-                } => Err(UplinkError::Later(reason)),
-                ToSync::Failed { reason, .. } => Err(UplinkError::Refused(reason)),
+                ToSync::Failed { fault, reason, .. } => Err(match fault {
+                    Fault::Passing => UplinkError::Later(reason),
+                    Fault::Lasting => UplinkError::Refused(reason),
+                    Fault::NoRoom => UplinkError::NoRoom,
+                }),
                 line => Ok(line),
             };
         }

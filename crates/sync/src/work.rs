@@ -13,12 +13,13 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::batch::{Batch, Sent};
+use crate::disk;
 use crate::index::{Index, Known};
+use crate::place::Filling;
 use crate::rules::{self, Rules};
 use crate::tree::{Relative, split};
 use crate::uplink::{Uplink, UplinkError, nonsense};
 use crate::watch::{Hint, Watch};
-use crate::{disk, place};
 
 /// Names of one folder that are looked at one by one; where more have changed, all of it is looked at.
 const NAMES: usize = 512;
@@ -86,13 +87,16 @@ pub fn run(socket: UnixStream, workspace: &Path, settings: Settings) -> Result<(
         dirty: Dirty::default(),
         left: BTreeMap::new(),
         blind: false,
+        filling: Filling::default(),
+        no_room: 0,
         settings,
     };
     let disk = disk::id(&worker.root).map_err(failed("name the disk of"))?;
     worker.uplink.tell(&FromSync::Disk { disk })?;
     worker.uplink.begin()?;
-    worker.again_and_again(|worker| place::fill(&worker.root, &mut worker.uplink))?;
-    worker.uplink.tell(&FromSync::Filled)?;
+    worker.again_and_again(Worker::fill)?;
+    let no_room = worker.no_room;
+    worker.uplink.tell(&FromSync::Filled { no_room })?;
     worker.again_and_again(Worker::learn)?;
     worker.dirty.whole(Vec::new());
     worker.work()
@@ -140,6 +144,9 @@ pub(crate) struct Worker {
     pub(crate) left: BTreeMap<Relative, i64>,
     /// Some folders are not watched.
     pub(crate) blind: bool,
+    filling: Filling,
+    /// Files that are not back, for want of room.
+    no_room: u64,
     pub(crate) settings: Settings,
 }
 
@@ -149,7 +156,7 @@ impl Worker {
         let mut failures = 0;
         loop {
             match what(self) {
-                Err(UplinkError::Later(_) | UplinkError::Refused(_)) => {
+                Err(UplinkError::Later(_) | UplinkError::Refused(_) | UplinkError::NoRoom) => {
                     failures += 1;
                     let until = Instant::now() + backoff(failures);
                     while Instant::now() < until {
@@ -159,6 +166,20 @@ impl Worker {
                 done => return Ok(done?),
             }
         }
+    }
+
+    /// Brings back what other disks recorded. What has no room is told, and left for another time.
+    fn fill(&mut self) -> Result<(), UplinkError> {
+        let no_room = self.filling.fill(&self.root, &mut self.uplink, &mut self.index)?;
+        if no_room != self.no_room {
+            match self.uplink.ask(SyncRequest::NoRoom { files: no_room }) {
+                // An older control plane does not know what to do with it.
+                Ok(_) | Err(UplinkError::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+            self.no_room = no_room;
+        }
+        Ok(())
     }
 
     /// Learns what this disk has recorded before.
@@ -184,13 +205,19 @@ impl Worker {
         let mut failures = 0;
         let mut due = Some(Instant::now());
         let mut looked = Instant::now();
+        let mut fills = Retries::new();
         loop {
             // It may have come with an answer, and lies here.
             self.uplink.take()?;
             if !self.uplink.flushes.is_empty() && failures == 0 {
                 due = Some(Instant::now());
             }
-            self.sleep(due.or_else(|| self.blind.then(|| looked + self.settings.look_again)))?;
+            let fill = (self.no_room > 0).then_some(fills.due);
+            let look = due.or_else(|| self.blind.then(|| looked + self.settings.look_again));
+            self.sleep(look.into_iter().chain(fill).min())?;
+            if fill.is_some_and(|due| Instant::now() >= due) {
+                self.fill_again(&mut fills)?;
+            }
             if !self.uplink.flushes.is_empty() && failures == 0 {
                 due = Some(Instant::now());
             }
@@ -223,7 +250,7 @@ impl Worker {
                     self.uplink.flushes.extend(flushes);
                     (failures, due) = (1, Some(Instant::now() + self.settings.settle));
                 }
-                Err(UplinkError::Later(_) | UplinkError::Refused(_)) => {
+                Err(UplinkError::Later(_) | UplinkError::Refused(_) | UplinkError::NoRoom) => {
                     self.uplink.flushes.extend(flushes);
                     failures += 1;
                     due = Some(Instant::now() + backoff(failures));
@@ -231,6 +258,23 @@ impl Worker {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Tries once more to bring back what had no room.
+    fn fill_again(&mut self, fills: &mut Retries) -> Result<(), UplinkError> {
+        let before = self.no_room;
+        match self.fill() {
+            Ok(()) | Err(UplinkError::Later(_) | UplinkError::Refused(_) | UplinkError::NoRoom) => {}
+            Err(error) => return Err(error),
+        }
+        if self.no_room == before {
+            fills.failed();
+        } else {
+            *fills = Retries::new();
+            let no_room = self.no_room;
+            self.uplink.tell(&FromSync::Filled { no_room })?;
+        }
+        Ok(())
     }
 
     /// Sleeps until something happens, or until then.
@@ -277,12 +321,16 @@ impl Worker {
             queue.insert(Vec::new(), Where::Whole);
         }
         let mut batch = Batch::default();
+        let mut refused = false;
         while let Some((folder, names)) = queue.pop_first() {
             self.look(&folder, names, everywhere, &mut batch, &mut queue);
             if batch.is_full() || (queue.is_empty() && !batch.is_empty()) {
                 let sent = std::mem::take(&mut batch).send(&self.root, &mut self.uplink);
                 match sent {
-                    Ok(sent) => self.note(sent),
+                    Ok(sent) => {
+                        refused |= sent.refused;
+                        self.note(sent);
+                    }
                     Err(error) => {
                         // What is recorded already costs no more than a look.
                         folders
@@ -294,6 +342,9 @@ impl Worker {
                     }
                 }
             }
+        }
+        if refused {
+            return Err(UplinkError::Later("what was uploaded as it is was refused".to_owned()));
         }
         Ok(())
     }
@@ -335,6 +386,26 @@ fn known(record: &FileRecord) -> Known {
     Known {
         stamp: record.stamp,
         folder: matches!(record.kept, Kept::Folder),
+    }
+}
+
+/// When something is tried the next time that failed before.
+struct Retries {
+    failures: u32,
+    due: Instant,
+}
+
+impl Retries {
+    fn new() -> Self {
+        Self {
+            failures: 1,
+            due: Instant::now() + backoff(1),
+        }
+    }
+
+    fn failed(&mut self) {
+        self.failures += 1;
+        self.due = Instant::now() + backoff(self.failures);
     }
 }
 

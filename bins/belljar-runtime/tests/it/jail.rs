@@ -24,7 +24,7 @@ exec bwrap --die-with-parent --unshare-pid --unshare-ipc --as-pid-1 --info-fd 3 
     --cap-drop ALL --cap-add CAP_SETUID --cap-add CAP_SETGID --cap-add CAP_KILL $MORE_RIGHTS \
     $ROOT --proc /proc --dev /dev --tmpfs /run \
     --ro-bind "$JAIL/link" /run/belljar --ro-bind "$RUNTIME" /run/belljar-runtime \
-    --bind "$JAIL/workspace" /workspace --bind "$JAIL/resolv.conf" /etc/resolv.conf \
+    $WORKSPACE --bind "$JAIL/resolv.conf" /etc/resolv.conf \
     --chdir / --clearenv --setenv PATH /usr/local/bin:/usr/bin:/bin --setenv HOME /workspace \
     /run/belljar-runtime pid1 3>"$JAIL/info" 2>"$JAIL/log"
 "#;
@@ -49,6 +49,18 @@ impl Jail {
 
     /// The same with another root file system, as options of bwrap, in which `$JAIL` is a folder that was prepared.
     pub(crate) async fn with_root(root: &str, prepare: impl FnOnce(&Path)) -> Self {
+        Self::with(root, "--bind $JAIL/workspace /workspace", prepare).await
+    }
+
+    /// The same with a workspace that has no more room than so many bytes. It is seen in the jail only.
+    pub(crate) async fn with_little_room(bytes: u64) -> Self {
+        let root = testkit::miniature().rootfs();
+        let root = format!("--ro-bind {} / --tmpfs /tmp", root.display());
+        let workspace = format!("--perms 0777 --size {bytes} --tmpfs /workspace");
+        Self::with(&root, &workspace, |_| ()).await
+    }
+
+    async fn with(root: &str, workspace: &str, prepare: impl FnOnce(&Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         prepare(path);
@@ -68,6 +80,7 @@ impl Jail {
         let program = Command::new("unshare")
             .args(["--net", "--mount", "sh", "-c", SCRIPT])
             .env("ROOT", root.replace("$JAIL", &path.display().to_string()))
+            .env("WORKSPACE", workspace.replace("$JAIL", &path.display().to_string()))
             .env("JAIL", path)
             .env("RUNTIME", env!("CARGO_BIN_EXE_belljar-runtime"))
             .env("MORE_RIGHTS", "--cap-add CAP_NET_ADMIN --cap-add CAP_SETPCAP")

@@ -21,7 +21,9 @@ use crate::jail::Jail;
 pub(crate) struct Keeps {
     contents: Mutex<HashMap<String, Vec<u8>>>,
     records: Mutex<Vec<FileRecord>>,
-    missing: Vec<FileRecord>,
+    missing: Mutex<Vec<FileRecord>>,
+    /// How many files had no room on the disk, as it was told.
+    no_room: Mutex<Vec<u64>>,
     /// Lets contents be fetched.
     fetches: Semaphore,
 }
@@ -31,14 +33,22 @@ impl Keeps {
         let url = |content: &Content| format!("/v1/objects/{}?signed=1", content.sha256);
         Ok(match call.request {
             SyncRequest::Begin => SyncAnswer::Begun {
-                missing: self.missing.len() as u64,
+                missing: self.missing.lock().unwrap().len() as u64,
             },
             SyncRequest::Known { .. } => SyncAnswer::Known { files: Vec::new() },
             SyncRequest::Missing { .. } => SyncAnswer::Page {
-                files: self.missing.clone(),
+                files: self.missing.lock().unwrap().clone(),
                 next: None,
             },
-            SyncRequest::Placed { .. } => done(),
+            SyncRequest::Placed { files } => {
+                let placed = |record: &FileRecord| files.iter().any(|file| file.path == record.path);
+                self.missing.lock().unwrap().retain(|record| !placed(record));
+                done()
+            }
+            SyncRequest::NoRoom { files } => {
+                self.no_room.lock().unwrap().push(files);
+                done()
+            }
             SyncRequest::Offer { contents } => {
                 let contents = contents.iter();
                 let offers = contents.map(|content| Offered::Upload { url: url(content) });
@@ -95,14 +105,19 @@ async fn jail(missing: Vec<FileRecord>, contents: HashMap<String, Vec<u8>>) -> J
     let root = testkit::miniature().rootfs();
     let root = format!("--ro-bind {} / --tmpfs /tmp", root.display());
     let jail = Jail::with_root(&root, |_| ()).await;
+    keep(&jail, missing, contents);
+    jail
+}
+
+fn keep(jail: &Jail, missing: Vec<FileRecord>, contents: HashMap<String, Vec<u8>>) {
     let keeps = Keeps {
         contents: contents.into(),
         records: Mutex::default(),
-        missing,
+        missing: missing.into(),
+        no_room: Mutex::default(),
         fetches: Semaphore::new(0),
     };
     assert!(jail.handler.keeps.set(keeps).is_ok());
-    jail
 }
 
 fn keeps(jail: &Jail) -> &Keeps {
@@ -153,29 +168,11 @@ async fn what_a_user_writes_is_kept_by_a_process_that_has_nothing() {
 
 #[tokio::test]
 async fn no_tool_is_used_before_the_files_are_back() {
-    // SHA-256 of "back again".
-    let sha256: ContentHash = sha256("back again");
-    let content = Content { sha256, bytes: 10 };
-    let record = FileRecord {
-        path: PathBytes(b"deep/file".to_vec()),
-        kept: Kept::File {
-            bytes: 10,
-            pieces: vec![Piece { at: 0, content }],
-        },
-        mode: 0o640,
-        changed: 1_000_000_000_000_000_000,
-        stamp: 0,
-    };
-    let url = format!("/v1/objects/{sha256}?signed=1");
-    let jail = jail(vec![record], HashMap::from([(url, b"back again".to_vec())])).await;
+    let mut contents = HashMap::new();
+    let record = kept("deep/file", b"back again", &mut contents);
+    let jail = jail(vec![record], contents).await;
     jail.claim().await;
-    let call = jail.linked.call(
-        crate::jail::exec(
-            "1",
-            "return (await import('node:fs')).readFileSync('/workspace/deep/file', 'utf8')",
-        ),
-        crate::jail::limits(),
-    );
+    let call = jail.linked.call(read_file("deep/file"), crate::jail::limits());
     let mut call = Box::pin(call);
     let asked = testkit::eventually_async("the content to be asked for", async || {
         jail.seen().contains(&"fetch".to_owned()).then_some(())
@@ -217,8 +214,123 @@ async fn what_cannot_be_read_is_not_said_to_be_kept_until_it_can_be() {
     }
 }
 
-fn sha256(text: &str) -> ContentHash {
-    let mut command = std::process::Command::new("sh");
-    let script = format!("printf %s '{text}' | sha256sum | cut -d' ' -f1");
-    testkit::run(command.args(["-c", &script])).trim().parse().unwrap()
+fn read_file(name: &str) -> domain::ToolCall {
+    let code = format!("return (await import('node:fs')).readFileSync('/workspace/{name}', 'utf8')");
+    crate::jail::exec("1", &code)
+}
+
+#[tokio::test]
+async fn what_has_no_room_on_the_disk_keeps_no_tool_waiting_and_comes_when_there_is_room() {
+    let mut contents = HashMap::new();
+    let folder = FileRecord {
+        kept: Kept::Folder,
+        mode: 0o500,
+        ..kept("deep", b"", &mut contents)
+    };
+    // More than one piece, and the newest.
+    let large: Vec<u8> = (0..5_u32 << 20)
+        .map(|place| u8::try_from(place % 251 + 1).unwrap())
+        .collect();
+    let missing = vec![
+        folder,
+        kept("deep/large", &large, &mut contents),
+        kept("small", b"back again", &mut contents),
+    ];
+    let jail = Jail::with_little_room(8 << 20).await;
+    keep(&jail, missing, contents);
+    keeps(&jail).fetches.add_permits(1_000_000);
+    jail.shell("head -c 4194304 /dev/zero > /workspace/unneeded").await;
+    jail.claim().await;
+    let call = async |call| {
+        let result = jail.linked.call(call, crate::jail::limits());
+        testkit::within("the call", result).await.unwrap()
+    };
+    let result = crate::jail::words(&call(read_file("small")).await);
+    assert!(
+        result.contains("back again") && result.contains("disk of this sandbox is full: 1 files"),
+        "{result}"
+    );
+    assert_eq!(*keeps(&jail).no_room.lock().unwrap(), [1]);
+    jail.shell("test ! -e /workspace/deep/large").await;
+    // It is tried again, and there is still no room.
+    let fetched = jail.seen().len();
+    testkit::eventually_async("another try", async || (jail.seen().len() > fetched).then_some(())).await;
+    jail.shell("test ! -e /workspace/deep/large").await;
+
+    let unlink = "(await import('node:fs')).unlinkSync('/workspace/unneeded')";
+    let result = call(crate::jail::exec("2", unlink)).await;
+    assert!(!result.is_error, "{result:?}");
+    testkit::eventually_async("the rest to come", async || {
+        (keeps(&jail).no_room.lock().unwrap().last() == Some(&0)).then_some(())
+    })
+    .await;
+    assert_eq!(*keeps(&jail).no_room.lock().unwrap(), [1, 0]);
+    let said = jail
+        .shell("stat -c %a,%s /workspace/deep /workspace/deep/large; cat /workspace/deep/large | sha256sum")
+        .await;
+    let lines: Vec<_> = said.lines().collect();
+    assert!(lines[0].starts_with("500,"), "{said}");
+    assert_eq!(lines[1], format!("640,{}", large.len()));
+    assert!(lines[2].starts_with(&sha256(&large).to_string()), "{said}");
+    let result = crate::jail::words(&call(read_file("small")).await);
+    assert!(!result.contains("full"), "{result}");
+    assert!(keeps(&jail).missing.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn tools_answer_on_a_full_disk() {
+    let jail = Jail::with_little_room(2 << 20).await;
+    keep(&jail, Vec::new(), HashMap::new());
+    jail.claim().await;
+    jail.shell("head -c 4194304 /dev/zero > /workspace/filler; test -s /workspace/filler")
+        .await;
+    let result = jail.call("exec", serde_json::json!({ "code": "return 40 + 2" })).await;
+    assert!(
+        !result.is_error && crate::jail::words(&result).contains("42"),
+        "{result:?}"
+    );
+    let write = serde_json::json!({ "path": "notes", "content": "words ".repeat(10_000) });
+    let result = jail.call("write", write).await;
+    assert!(
+        result.is_error && crate::jail::words(&result).contains("space"),
+        "{result:?}"
+    );
+    jail.shell("test ! -e /workspace/notes && rm /workspace/filler").await;
+    let write = serde_json::json!({ "path": "notes", "content": "words" });
+    let result = jail.call("write", write).await;
+    assert!(!result.is_error, "{result:?}");
+    testkit::eventually_async("it to be kept", async || keeps(&jail).recorded("notes")).await;
+}
+
+/// A file that is kept, and what is in it among the contents.
+fn kept(path: &str, bytes: &[u8], contents: &mut HashMap<String, Vec<u8>>) -> FileRecord {
+    let mut pieces = Vec::new();
+    for (place, piece) in bytes.chunks(4 << 20).enumerate() {
+        let content = Content {
+            sha256: sha256(piece),
+            bytes: piece.len() as u64,
+        };
+        contents.insert(format!("/v1/objects/{}?signed=1", content.sha256), piece.to_vec());
+        pieces.push(Piece {
+            at: (place as u64) * (4 << 20),
+            content,
+        });
+    }
+    FileRecord {
+        path: PathBytes(path.as_bytes().to_vec()),
+        kept: Kept::File {
+            bytes: bytes.len() as u64,
+            pieces,
+        },
+        mode: 0o640,
+        changed: 1_000_000_000_000_000_000,
+        stamp: 0,
+    }
+}
+
+fn sha256(bytes: &[u8]) -> ContentHash {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, bytes).unwrap();
+    let said = testkit::run(std::process::Command::new("sha256sum").arg(file.path()));
+    said.split(' ').next().unwrap().parse().unwrap()
 }

@@ -18,6 +18,7 @@ use crate::world::bucket::{Bucket, Mood};
 use crate::world::{Differs, World};
 
 mod archives;
+mod outages;
 
 /// A world whose files are kept in a folder of its own.
 async fn world() -> World {
@@ -51,6 +52,7 @@ fn files(objects: Objects, folder: &Path) -> Files {
         quota: 1 << 30,
         grace: Duration::from_secs(3_600),
         collect_every: Duration::from_millis(20),
+        patience: Duration::ZERO,
     }
 }
 
@@ -239,41 +241,6 @@ async fn in_bucket(bucket: &Arc<Bucket>, differs: fn(&mut Files)) -> World {
         ..Differs::default()
     })
     .await
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn while_the_object_store_is_away_work_goes_on_and_nothing_is_lost() {
-    let tasks = lifecycle::Tasks::new();
-    let bucket = Bucket::start(&tasks).await;
-    let world = in_bucket(&bucket, |_| {}).await;
-    let (session, workspace) = session(&world).await;
-    for (mood, name) in [(Mood::Refuses, "one"), (Mood::Gone, "two"), (Mood::Slow, "three")] {
-        bucket.set(mood);
-        let failed = bucket.failed();
-        fs::write(workspace.join(name), name).unwrap();
-        testkit::eventually_async("the upload to be tried", async || {
-            (bucket.failed() > failed).then_some(())
-        })
-        .await;
-        again(&world, session).await;
-    }
-    assert_eq!(bucket.contents(), Vec::<String>::new());
-    bucket.set(Mood::Works);
-    let wanted = tree(&workspace);
-    archived(&world, session).await;
-    assert_eq!(bucket.contents(), ["one", "three", "two"]);
-
-    // The way back waits for the store too.
-    bucket.set(Mood::Refuses);
-    let failed = bucket.failed();
-    again(&world, session).await;
-    testkit::eventually_async("the download to be tried", async || {
-        (bucket.failed() > failed).then_some(())
-    })
-    .await;
-    assert_eq!(tree(&workspace), BTreeMap::new());
-    bucket.set(Mood::Works);
-    comes_back(&workspace, &wanted).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,8 @@
 //! Objects in a folder.
 
+use std::path::Path;
+use std::process::Command;
+
 use bytes::Bytes;
 use domain::{ContentHash, SessionId};
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
@@ -74,4 +77,65 @@ async fn a_folder_keeps_objects() {
     // Nothing that was begun is left.
     let left = std::fs::read_dir(folder.path().join("objects/unfinished")).unwrap();
     assert_eq!(left.count(), 0);
+}
+
+/// A file system of its own, until this is dropped.
+struct Small<'f>(&'f Path);
+
+impl<'f> Small<'f> {
+    fn mount(place: &'f Path, bytes: u64) -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        // Most of it is never written.
+        file.as_file().set_len(bytes).unwrap();
+        testkit::run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).arg(file.path()));
+        testkit::run(Command::new("mount").args(["-o", "loop"]).arg(file.path()).arg(place));
+        Self(place)
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        testkit::run(Command::new("umount").arg(self.0));
+    }
+}
+
+#[tokio::test]
+async fn of_what_has_no_room_nothing_is_kept_until_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let _small = Small::mount(folder.path(), 800 << 20);
+    let place = folder.path().join("objects");
+    let objects = Objects::open(Store::Local(place.clone())).unwrap();
+    let session = SessionId::new();
+    let bytes: Vec<u8> = (0..4_u32 << 20)
+        .map(|place| u8::try_from(place % 251 + 1).unwrap())
+        .collect();
+    let (whole, filler) = (key(session, &bytes), folder.path().join("filler"));
+    let fill = |filler: &Path| {
+        let file = std::fs::File::create(filler).unwrap();
+        let space = rustix::fs::fstatvfs(&file).unwrap();
+        let free = space.f_bavail * space.f_frsize;
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, free - (64 << 10)).unwrap();
+    };
+
+    // The disk becomes full when half of it is written.
+    let (first, second) = bytes.split_at(2 << 20);
+    let (first, second) = (Bytes::copy_from_slice(first), Bytes::copy_from_slice(second));
+    let filling = filler.clone();
+    let then = stream::once(async move {
+        fill(&filling);
+        Ok(second)
+    });
+    let body = stream::iter([Ok(first)]).chain(then).boxed();
+    let refused = objects.put(whole, bytes.len() as u64, body).await;
+    assert!(matches!(refused, Err(ObjectError::Full { .. })), "{refused:?}");
+    assert_eq!(objects.head(whole).await.unwrap(), None);
+    assert!(matches!(objects.get(whole).await, Err(ObjectError::NotFound(_))));
+    assert_eq!(std::fs::read_dir(place.join("unfinished")).unwrap().count(), 0);
+    // What would take what others need is not begun.
+    let refused = objects.put(whole, bytes.len() as u64, pieces(&bytes)).await;
+    assert!(matches!(refused, Err(ObjectError::Full { .. })), "{refused:?}");
+
+    std::fs::remove_file(&filler).unwrap();
+    objects.put(whole, bytes.len() as u64, pieces(&bytes)).await.unwrap();
+    assert!(content(&objects, whole).await == bytes);
 }

@@ -43,8 +43,11 @@ pub enum FromSync {
         /// How many.
         bytes: u64,
     },
-    /// Everything that other disks recorded is back.
-    Filled,
+    /// Everything that other disks recorded is back, but for what the disk has no room for.
+    Filled {
+        /// How many files those are.
+        no_room: u64,
+    },
     /// Everything that was there when this was ordered is kept, but for what has no room or cannot be read.
     Flushed {
         /// From the order.
@@ -81,8 +84,8 @@ pub enum ToSync {
     Failed {
         /// From the request.
         number: u64,
-        /// The same may succeed later; else it never will.
-        later: bool,
+        /// What is to be done about it.
+        fault: Fault,
         /// Why.
         reason: String,
     },
@@ -91,4 +94,16 @@ pub enum ToSync {
         /// Given back with the answer.
         number: u64,
     },
+}
+
+/// Why a transfer or a request failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// The same may succeed later.
+    Passing,
+    /// It never will.
+    Lasting,
+    /// The disk of the sandbox has no room.
+    NoRoom,
 }

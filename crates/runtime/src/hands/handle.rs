@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use domain::{RunLimits, ToolCall, ToolCallId, ToolResult};
+use domain::{ResultPart, RunLimits, ToolCall, ToolCallId, ToolResult};
 use lifecycle::Tasks;
 use protocol::{FileEntry, FileRequest, FromHands, Grants, ToControl, ToHands};
 use rustix::fs::{FileType, fstat};
@@ -68,8 +68,8 @@ impl FileAnswer {
 
 pub(crate) struct Hands {
     pub(super) shared: Arc<Shared>,
-    /// Whether the workspace holds everything that it should.
-    filled: watch::Receiver<bool>,
+    /// Whether the workspace holds everything that it should, but for so many files for which the disk has no room.
+    filled: watch::Receiver<Option<u64>>,
 }
 
 pub(super) struct Shared {
@@ -118,7 +118,7 @@ impl From<Prepared> for ToHands {
 
 impl Hands {
     /// Starts hands, and others whenever they die.
-    pub(crate) fn start(reaper: &Reaper, outbox: &Outbox, filled: watch::Receiver<bool>, tasks: &Tasks) -> Self {
+    pub(crate) fn start(reaper: &Reaper, outbox: &Outbox, filled: watch::Receiver<Option<u64>>, tasks: &Tasks) -> Self {
         let shared = Arc::new(Shared {
             next: AtomicU64::new(1),
             state: Mutex::default(),
@@ -181,20 +181,28 @@ impl Hands {
             );
         }
         let limit = limits.tool() + GRACE;
-        match timeout(limit, self.call_without_limit(call, limits)).await {
+        let mut result = match timeout(limit, self.call_without_limit(call, limits)).await {
             Ok(result) => result,
             Err(_) => {
                 self.shared.replace.notify_one();
                 interrupted(call)
             }
+        };
+        if let Some(no_room @ 1..) = *self.filled.borrow() {
+            let text = format!(
+                "[The disk of this sandbox is full: {no_room} files of /workspace are not back on it. They are kept, and come by \
+                 themselves when there is room: delete what is not needed.]"
+            );
+            result.content.push(ResultPart::Text { text });
         }
+        result
     }
 
     /// Waits until the workspace's files are back: whoever looked before would see half of them.
     async fn is_filled(&self, limit: Duration) -> bool {
         let mut filled = self.filled.clone();
         // An error: nobody keeps files any more.
-        timeout(limit, filled.wait_for(|filled| *filled)).await.is_ok()
+        timeout(limit, filled.wait_for(Option::is_some)).await.is_ok()
     }
 
     async fn call_without_limit(&self, call: &ToolCall, limits: &RunLimits) -> ToolResult {

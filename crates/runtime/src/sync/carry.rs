@@ -13,7 +13,7 @@ use channel::{Descriptors, Lines};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream, FuturesUnordered};
 use link::client::{Client, ClientError};
-use protocol::{DiskId, FromSync, PIECE, RefusalCode, SYNC_BYTES, SyncAnswer, SyncCall, SyncRequest, ToSync};
+use protocol::{DiskId, Fault, FromSync, PIECE, RefusalCode, SYNC_BYTES, SyncAnswer, SyncCall, SyncRequest, ToSync};
 use rustix::fs::{FileType, fstat};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
@@ -77,13 +77,13 @@ pub(super) async fn agree(client: &Client, disk: &DiskId) -> Option<u64> {
 }
 
 /// Carries out what the process at the other end of a socket asks, until it hangs up. `disk` is told which one it is, `filled`
-/// when the workspace holds everything; `flushes` are handed on, and answered.
+/// when the workspace holds everything but for so many files that have no room; `flushes` are handed on, and answered.
 pub async fn carry(
     client: &Client,
     socket: UnixStream,
     disk: &watch::Sender<Option<DiskId>>,
     flushes: &mut Ordered,
-    filled: &watch::Sender<bool>,
+    filled: &watch::Sender<Option<u64>>,
 ) -> Ended {
     let socket = Arc::new(socket);
     let mut lines = Lines::new(Arc::clone(&socket), SYNC_BYTES, Descriptors::Taken);
@@ -95,7 +95,7 @@ pub async fn carry(
     match agree(client, &named).await {
         None => return Ended::NotKept,
         Some(0) => {
-            filled.send_replace(true);
+            filled.send_replace(Some(0));
         }
         Some(_) => {}
     }
@@ -126,8 +126,8 @@ pub async fn carry(
                     }
                 };
                 match line {
-                    FromSync::Filled => {
-                        filled.send_replace(true);
+                    FromSync::Filled { no_room } => {
+                        filled.send_replace(Some(no_room));
                     }
                     FromSync::Flushed { number, left } => {
                         if let Some(flush) = flushing.remove(&number) {
@@ -171,17 +171,19 @@ async fn serve(client: &Client, disk: &DiskId, line: FromSync, descriptor: Optio
         FromSync::Put { number, url, at, bytes } => (number, put(client, &url, at, bytes, descriptor).await),
         FromSync::Get { number, url, at, bytes } => (number, get(client, &url, at, bytes, descriptor).await),
         // Has no answer.
-        FromSync::Disk { .. } | FromSync::Filled | FromSync::Flushed { .. } | FromSync::Said { .. } => (0, Ok(())),
+        FromSync::Disk { .. } | FromSync::Filled { .. } | FromSync::Flushed { .. } | FromSync::Said { .. } => {
+            (0, Ok(()))
+        }
     };
     match done {
         Ok(()) => ToSync::Done { number },
-        Err(Failure { later, reason }) => ToSync::Failed { number, later, reason },
+        Err(Failure { fault, reason }) => ToSync::Failed { number, fault, reason },
     }
 }
 
 /// Why something was not done.
 struct Failure {
-    later: bool,
+    fault: Fault,
     reason: String,
 }
 
@@ -196,7 +198,7 @@ impl From<ClientError> for Failure {
                 })
         );
         Self {
-            later: !never,
+            fault: if never { Fault::Lasting } else { Fault::Passing },
             reason: with_causes(&error),
         }
     }
@@ -204,7 +206,7 @@ impl From<ClientError> for Failure {
 
 fn never(reason: &str) -> Failure {
     Failure {
-        later: false,
+        fault: Fault::Lasting,
         reason: reason.to_owned(),
     }
 }
@@ -267,13 +269,16 @@ async fn get(client: &Client, url: &str, at: u64, bytes: u64, file: Option<Owned
         blocking(move || write(&file, &piece, place))
             .await
             .map_err(|error| Failure {
-                later: true,
+                fault: match error.kind() {
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Fault::NoRoom,
+                    _ => Fault::Passing,
+                },
                 reason: format!("cannot write a file: {error}"),
             })?;
     }
     if written < bytes {
         return Err(Failure {
-            later: true,
+            fault: Fault::Passing,
             reason: "the content was cut".to_owned(),
         });
     }

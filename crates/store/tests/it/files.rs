@@ -161,3 +161,50 @@ async fn what_another_disk_recorded_is_missing_until_it_is_placed() {
     assert_eq!(store.begin_files(SYSTEM, session, &other).await.unwrap(), 1);
     assert_eq!(store.begin_files(SYSTEM, session, DISK).await.unwrap(), 1);
 }
+
+#[tokio::test]
+async fn what_a_disk_never_had_is_not_deleted_with_its_folder() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let store = &place.store;
+    offer(&place, session, 1).await;
+    store.content_stored(SYSTEM, session, hash(1)).await.unwrap();
+    let folder = WorkspaceFile {
+        kept: KeptFile::Folder,
+        ..file("a", 1)
+    };
+    record(
+        &place,
+        session,
+        &[],
+        vec![folder, file("a/large", 1), file("a/small", 1)],
+    )
+    .await;
+    // Another disk has room for one of them, and its folder is removed there.
+    let other = "cd".repeat(16);
+    store.begin_files(SYSTEM, session, &other).await.unwrap();
+    let stamp = |path: &str, folder| store::FileStamp {
+        path: path.as_bytes().to_vec(),
+        stamp: 7,
+        folder,
+    };
+    let placed = vec![stamp("a", true), stamp("a/small", false)];
+    store.place_files(SYSTEM, session, &other, placed).await.unwrap();
+    let gone = store.record_files(SYSTEM, session, &other, vec![b"a".to_vec()], Vec::new());
+    gone.await.unwrap();
+    let left = store
+        .missing_files(SYSTEM, session, &other, None, 10, 10)
+        .await
+        .unwrap();
+    assert_eq!(
+        left.into_iter().map(|(_, file)| file).collect::<Vec<_>>(),
+        [file("a/large", 1)]
+    );
+    assert_eq!(
+        store
+            .recorded_files(SYSTEM, session, &other, Vec::new(), 10)
+            .await
+            .unwrap(),
+        []
+    );
+}

@@ -17,6 +17,8 @@ pub(crate) enum Mood {
     Works,
     /// Answers 503.
     Refuses,
+    /// Answers this, with the name of an error.
+    Says(u16, &'static str),
     /// Hangs up.
     Gone,
     /// Answers nothing until it is told otherwise.
@@ -122,14 +124,15 @@ impl Bucket {
                     let _ = mood.wait_for(|mood| *mood != Mood::Slow).await;
                     return Ok(());
                 }
-                Mood::Works | Mood::Refuses => {}
+                Mood::Works | Mood::Refuses | Mood::Says(..) => {}
             }
             let mut body = vec![0; length];
             stream.read_exact(&mut body).await?;
-            let (status, answer) = if now == Mood::Refuses {
-                (503, b"<Error><Code>SlowDown</Code></Error>".to_vec())
-            } else {
-                self.answer(method, path, body)
+            let error = |code: &str| format!("<Error><Code>{code}</Code></Error>").into_bytes();
+            let (status, answer) = match now {
+                Mood::Refuses => (503, error("SlowDown")),
+                Mood::Says(status, code) => (status, error(code)),
+                Mood::Works | Mood::Gone | Mood::Slow => self.answer(method, path, body),
             };
             let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", answer.len());
             stream.write_all(head.as_bytes()).await?;

@@ -63,7 +63,7 @@ fn begin(orders: &Orders, sandbox: SandboxId, client: &Client, workspace: &Path,
         };
         std::thread::spawn(move || sync::run(far, &workspace, settings));
         let near = tokio::net::UnixStream::from_std(near).unwrap();
-        let filled = watch::Sender::new(false);
+        let filled = watch::Sender::new(None);
         runtime::carry(&client, near, &ordered.1, &mut ordered.0, &filled).await;
     });
 }

@@ -1,0 +1,121 @@
+//! The place where files are kept is of no use, and is again.
+
+use super::*;
+
+/// What was said of a session's files, in order.
+async fn told(world: &World, session: SessionId) -> Vec<String> {
+    let events = world.events(session).await.into_iter();
+    let states = events.filter_map(|event| match event.event {
+        Event::Files { state, .. } => Some(state),
+        _ => None,
+    });
+    states.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_object_store_is_away_work_goes_on_and_nothing_is_lost() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let world = in_bucket(&bucket, |_| {}).await;
+    let (session, workspace) = session(&world).await;
+    for (mood, name) in [
+        (Mood::Refuses, "one"),
+        (Mood::Gone, "two"),
+        (Mood::Slow, "three"),
+        (Mood::Says(403, "InvalidAccessKeyId"), "four"),
+        (Mood::Says(400, "BadDigest"), "five"),
+    ] {
+        bucket.set(mood);
+        let failed = bucket.failed();
+        fs::write(workspace.join(name), name).unwrap();
+        testkit::eventually_async("the upload to be tried", async || {
+            (bucket.failed() > failed).then_some(())
+        })
+        .await;
+        again(&world, session).await;
+    }
+    assert_eq!(bucket.contents(), Vec::<String>::new());
+    bucket.set(Mood::Works);
+    let wanted = tree(&workspace);
+    archived(&world, session).await;
+    assert_eq!(bucket.contents(), ["five", "four", "one", "three", "two"]);
+    assert_eq!(told(&world, session).await, ["unkept", "kept", "archived"]);
+
+    // The way back waits for the store too.
+    bucket.set(Mood::Refuses);
+    let failed = bucket.failed();
+    again(&world, session).await;
+    testkit::eventually_async("the download to be tried", async || {
+        (bucket.failed() > failed).then_some(())
+    })
+    .await;
+    assert_eq!(tree(&workspace), BTreeMap::new());
+    bucket.set(Mood::Works);
+    comes_back(&workspace, &wanted).await;
+    let told = told(&world, session).await;
+    // An answer of before may be heard after the first good one.
+    let again = told[3..].chunks(2).all(|pair| pair == ["unkept", "kept"]);
+    assert!(told.len() > 3 && again, "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_without_room_is_told_and_what_waits_is_kept_when_there_is_some() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let world = in_bucket(&bucket, |_| {}).await;
+    let (session, workspace) = session(&world).await;
+    bucket.set(Mood::Says(507, "XMinioStorageFull"));
+    fs::write(workspace.join("file"), "content").unwrap();
+    let is_told = |event: &Event| matches!(event, Event::Files { state, reason: Some(reason) } if state == "unkept" && reason.contains("no room"));
+    world.event(session, "the want of room to be told", is_told).await;
+    again(&world, session).await;
+    assert_eq!(bucket.contents(), Vec::<String>::new());
+    bucket.set(Mood::Works);
+    let is_back = |event: &Event| matches!(event, Event::Files { state, .. } if state == "kept");
+    world.event(session, "it to work again", is_back).await;
+    archived(&world, session).await;
+    assert_eq!(bucket.contents(), ["content"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_is_not_removed_while_the_store_is_of_no_use_and_is_when_it_works() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let world = in_bucket(&bucket, |_| {}).await;
+    let (session, workspace) = session(&world).await;
+    bucket.set(Mood::Says(403, "AccessDenied"));
+    fs::write(workspace.join("file"), "content").unwrap();
+    let wanted = tree(&workspace);
+    testkit::eventually_async("the session to be put away", async || {
+        world.control.archive(world.asker, session).await.ok()
+    })
+    .await;
+    let failed = bucket.failed();
+    testkit::eventually_async("the upload to be tried", async || {
+        (bucket.failed() > failed).then_some(())
+    })
+    .await;
+    assert_eq!(tree(&workspace), wanted);
+    bucket.set(Mood::Works);
+    let is_archived = |event: &Event| matches!(event, Event::Files { state, .. } if state == "archived");
+    world.event(session, "the archiving to end", is_archived).await;
+    assert!(!workspace.exists());
+    again(&world, session).await;
+    comes_back(&workspace, &wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_without_room_is_told_once_and_once_that_all_is_back() {
+    let world = world().await;
+    let (session, _) = session(&world).await;
+    let (_, client) = world.inside.newest();
+    let disk = DiskId::try_from("ab".repeat(16)).unwrap();
+    for files in [0, 3, 2, 0, 5, 0] {
+        let disk = disk.clone();
+        let request = SyncRequest::NoRoom { files };
+        client.sync(&SyncCall { disk, request }).await.unwrap();
+    }
+    assert_eq!(told(&world, session).await, ["no_room", "back"]);
+    let says = |event: &Event| matches!(event, Event::Files { reason: Some(reason), .. } if reason.contains("3 files"));
+    world.event(session, "how many they are", says).await;
+}
