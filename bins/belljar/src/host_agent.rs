@@ -32,7 +32,7 @@ pub(crate) fn host(loaded: &Loaded) -> anyhow::Result<End> {
     let images = Arc::new(wiring::images(settings));
     let provider = match &settings.sandbox.provider {
         Containers::Oci => sandbox_oci::open(settings.sandbox.runtime.clone(), config, images),
-        Containers::Docker(socket) => sandbox_docker::open(socket, config, images),
+        Containers::Docker { socket, volume } => sandbox_docker::open(socket, volume.as_deref(), config, images),
     };
     let provider = provider.context("cannot provide sandboxes on this machine; `belljar doctor` says more")?;
     process::runtime()?.block_on(async {

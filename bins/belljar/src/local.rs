@@ -351,8 +351,13 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
         ports: vec![settings.server.listen],
         path: std::env::var_os("PATH").unwrap_or_default(),
     });
-    if let Containers::Docker(socket) = &settings.sandbox.provider {
-        findings.push(engine::try_engine(socket, image.as_ref(), &settings.server.data));
+    if let Containers::Docker { socket, volume } = &settings.sandbox.provider {
+        if let Some(volume) = volume {
+            // What is mounted here is not seen there, so the disks that were tried are not the ones that are used.
+            findings.retain(|finding| finding.what != "disk");
+            findings.push(engine::disks_in(volume, &settings.server.data));
+        }
+        findings.push(engine::try_engine(socket, volume.as_deref(), image.as_ref(), settings));
     }
     findings.extend(process::runtime()?.block_on(try_worker()));
     for finding in &findings {

@@ -52,4 +52,7 @@ pub enum DiskChoice {
     Btrfs,
     /// A sparse file with ext4 per session.
     Ext4,
+    /// For whoever makes containers and sees nothing that is mounted here: a subvolume per session where the data directory
+    /// is on btrfs, else a plain folder, which has no limit. The `run` folder is kept on the disk too.
+    Folders,
 }

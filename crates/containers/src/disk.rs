@@ -5,11 +5,12 @@
 
 mod btrfs;
 mod ext4;
+mod folders;
 
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use domain::{SessionId, SnapshotId};
 use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, mkdirat};
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt::Attempt;
 use crate::overlay::forget_mark;
+use crate::record::make_folder;
 use crate::{Config, DiskChoice};
 
 /// What the name of a snapshot ends with.
@@ -42,6 +44,8 @@ pub enum DiskKind {
     BtrfsFile,
     /// A sparse file with ext4 for each.
     Ext4Files,
+    /// A plain folder for each, without a limit.
+    Folders,
 }
 
 /// Where the disks of all sessions are.
@@ -49,6 +53,7 @@ pub enum DiskKind {
 pub(crate) enum Pool {
     Btrfs(btrfs::Pool),
     Ext4(ext4::Pool),
+    Folders(folders::Pool),
 }
 
 impl Pool {
@@ -66,6 +71,14 @@ impl Pool {
                 );
                 ext4::Pool::open(config).map(Self::Ext4)
             }),
+            DiskChoice::Folders => {
+                make_folder(&config.data, 0o711)?;
+                if btrfs::holds(&config.data)? {
+                    btrfs::Pool::open(config).map(Self::Btrfs)
+                } else {
+                    folders::Pool::open(config).map(Self::Folders)
+                }
+            }
         }
     }
 
@@ -73,6 +86,7 @@ impl Pool {
         match self {
             Self::Btrfs(pool) => pool.kind(),
             Self::Ext4(_) => DiskKind::Ext4Files,
+            Self::Folders(_) => DiskKind::Folders,
         }
     }
 
@@ -81,9 +95,19 @@ impl Pool {
         let disk = match self {
             Self::Btrfs(pool) => pool.disk(session, bytes)?,
             Self::Ext4(pool) => pool.disk(session, bytes)?,
+            Self::Folders(pool) => pool.disk(session)?,
         };
         furnish(disk.as_fd()).attempt(|| format!("furnish the disk of session {session}"))?;
         Ok(disk)
+    }
+
+    /// Where a session's disk is for whoever sees no mount of this process; none where it is one.
+    pub(crate) fn folder(&self, session: SessionId) -> Option<PathBuf> {
+        match self {
+            Self::Btrfs(pool) => pool.path(session),
+            Self::Ext4(_) => None,
+            Self::Folders(pool) => Some(pool.folder(session)),
+        }
     }
 
     /// A session's disk, to be read from outside. `shown`: a sandbox that lives has it mounted, and stands still.
@@ -91,6 +115,7 @@ impl Pool {
         match self {
             Self::Btrfs(pool) => pool.look_at(session),
             Self::Ext4(pool) => pool.look_at(session, shown),
+            Self::Folders(pool) => pool.look_at(session),
         }
     }
 
@@ -99,6 +124,7 @@ impl Pool {
         match self {
             Self::Btrfs(pool) => pool.has(session),
             Self::Ext4(pool) => pool.has(session),
+            Self::Folders(pool) => pool.has(session),
         }
     }
 
@@ -107,6 +133,7 @@ impl Pool {
         let mut sessions = match self {
             Self::Btrfs(pool) => pool.sessions()?,
             Self::Ext4(pool) => pool.sessions()?,
+            Self::Folders(pool) => pool.sessions()?,
         };
         sessions.sort_unstable();
         Ok(sessions)
@@ -118,6 +145,7 @@ impl Pool {
         let given = match self {
             Self::Btrfs(pool) => pool.give(from, to),
             Self::Ext4(pool) => pool.give(from, to),
+            Self::Folders(pool) => pool.give(from, to),
         };
         match given {
             Err(rustix::io::Errno::NOENT) if self.has(to)? => Ok(()),
@@ -130,6 +158,7 @@ impl Pool {
         let settled = match self {
             Self::Btrfs(pool) => pool.settle(),
             Self::Ext4(pool) => pool.settle(),
+            Self::Folders(pool) => pool.settle(),
         };
         settled.attempt(|| "write the names of disks to the disk".into())
     }
@@ -138,6 +167,7 @@ impl Pool {
         match self {
             Self::Btrfs(pool) => pool.used(session),
             Self::Ext4(pool) => pool.used(session),
+            Self::Folders(pool) => pool.used(session),
         }
     }
 
@@ -145,6 +175,7 @@ impl Pool {
         match self {
             Self::Btrfs(pool) => pool.remove(session),
             Self::Ext4(pool) => pool.remove(session),
+            Self::Folders(pool) => pool.remove(session),
         }
     }
 
@@ -158,6 +189,7 @@ impl Pool {
         let kept = match self {
             Self::Btrfs(pool) => pool.snapshot(session, snapshot),
             Self::Ext4(pool) => pool.snapshot(session, snapshot, shown),
+            Self::Folders(pool) => pool.snapshot(session, snapshot),
         };
         kept.map_err(full)
     }
@@ -167,6 +199,7 @@ impl Pool {
         let restored = match self {
             Self::Btrfs(pool) => pool.restore(snapshot, session),
             Self::Ext4(pool) => pool.restore(snapshot, session),
+            Self::Folders(pool) => pool.restore(snapshot, session),
         };
         restored.map_err(full)
     }
@@ -175,6 +208,7 @@ impl Pool {
         match self {
             Self::Btrfs(pool) => pool.remove_snapshot(snapshot),
             Self::Ext4(pool) => pool.remove_snapshot(snapshot),
+            Self::Folders(pool) => pool.remove_snapshot(snapshot),
         }
     }
 
@@ -182,6 +216,7 @@ impl Pool {
         let (shared, mut kept) = match self {
             Self::Btrfs(pool) => (true, pool.snapshots()?),
             Self::Ext4(pool) => (pool.shares(), pool.snapshots()?),
+            Self::Folders(pool) => (false, pool.snapshots()?),
         };
         kept.sort_by_key(|status| status.id);
         Ok(Snapshots { shared, kept })
@@ -191,7 +226,7 @@ impl Pool {
     pub(crate) fn close(&self) -> Result<(), ProviderError> {
         match self {
             Self::Btrfs(pool) => pool.close(),
-            Self::Ext4(_) => Ok(()),
+            Self::Ext4(_) | Self::Folders(_) => Ok(()),
         }
     }
 }
@@ -212,6 +247,14 @@ fn full(error: ProviderError) -> ProviderError {
 
 fn snapshot_name(snapshot: SnapshotId) -> String {
     format!("{snapshot}{SNAPSHOT}")
+}
+
+/// Whether folders here can be disks with a limit.
+///
+/// # Errors
+/// Where the file system cannot be looked at.
+pub fn holds_subvolumes(data: &Path) -> Result<bool, ProviderError> {
+    btrfs::holds(data)
 }
 
 /// The names in a pool's folder that end with this, without it.

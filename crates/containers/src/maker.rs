@@ -76,6 +76,8 @@ pub struct Order<'a> {
     pub image: &'a Image,
     /// The session's disk, as a mount that is attached nowhere; to be called once.
     pub disk: &'a (dyn Fn() -> Result<OwnedFd, ProviderError> + Sync),
+    /// Where that disk is for whoever sees no mount of this process; none where it is one.
+    pub disk_folder: Option<PathBuf>,
     /// The program that is PID 1.
     pub runtime: &'a Path,
     /// Files that every sandbox has, by their place.

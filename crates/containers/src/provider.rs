@@ -30,7 +30,7 @@ use crate::maker::Maker;
 use crate::record::{Folder, Record, make_folder};
 use crate::words::Words;
 use crate::workshop::{self, Workshop};
-use crate::{Config, DiskKind, mount};
+use crate::{Config, DiskChoice, DiskKind, mount};
 
 /// Makes sandboxes as containers of this machine, by whatever [`Maker`]. Needs root. One provider at a time may use a `run` folder.
 ///
@@ -63,7 +63,9 @@ impl ContainerProvider {
         // destroyed, however slow the machine's own first process is with orphans.
         set_child_subreaper(Some(getpid())).attempt(|| "become the reaper of orphans".into())?;
         make_folder(&config.run, 0o711)?;
-        mount::hold_in_memory(&config.run)?;
+        if config.disk != DiskChoice::Folders {
+            mount::hold_in_memory(&config.run)?;
+        }
         let lock = restart::lock(&config.run)?;
         let workshop = Workshop::open(config, library, Arc::new(maker))?;
         workshop.maker.begin()?;

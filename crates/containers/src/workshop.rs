@@ -79,6 +79,7 @@ impl Workshop {
             root_uid,
             image: &image,
             disk: &|| self.pool.disk(spec.session, spec.limits.disk_bytes),
+            disk_folder: self.pool.folder(spec.session),
             runtime: &self.config.runtime,
             files: &self.files,
         })

@@ -4,13 +4,15 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use bollard::service::{
-    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount, MountType,
+    ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     ResourcesUlimits,
 };
 use containers::confinement::{CAPABILITIES, HOSTNAME, MASKED, READ_ONLY, SLICE_MICROS, open_files};
 use containers::maker::Order;
 use containers::seccomp;
 use sandbox::{ProviderError, inside};
+
+use crate::shown::Shown;
 
 /// What the runtime needs beside its own rights, until it has led the network: to do so, and to give that right up for good.
 const UNTIL_LED: [&str; 2] = ["CAP_NET_ADMIN", "CAP_SETPCAP"];
@@ -37,13 +39,14 @@ pub(crate) fn home(environment: &[String]) -> &str {
     home.filter(|home| home.starts_with("/home/")).unwrap_or("/home/agent")
 }
 
-/// The whole of what the engine is told. `disk` is where the session's disk is mounted, `knowledge` what is shown at that
-/// place, `group` the cgroup that holds the container's.
+/// The whole of what the engine is told. `disk` is where the session's disk is, `knowledge` what is shown at that place, `group`
+/// the cgroup that holds the container's.
 pub(crate) fn body(
     order: &Order<'_>,
     image: &str,
+    shown: &Shown,
     disk: &Path,
-    knowledge: Option<&Path>,
+    knowledge: Option<Mount>,
     group: &str,
     label: (&str, &str),
 ) -> Result<ContainerCreateBody, ProviderError> {
@@ -51,12 +54,16 @@ pub(crate) fn body(
     let home = home(&order.image.environment);
     let amount = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let mut mounts = vec![
-        bound(&order.folder.link(), inside::LINK_DIRECTORY, true),
-        bound(order.runtime, inside::RUNTIME, true),
+        shown.mount(&order.folder.link(), inside::LINK_DIRECTORY, true)?,
+        shown.mount(order.runtime, inside::RUNTIME, true)?,
     ];
-    mounts.extend(order.files.iter().map(|(place, file)| bound(file, place, true)));
-    mounts.extend(places(home).map(|(name, place)| bound(&disk.join(name), place, false)));
-    mounts.extend(knowledge.map(|knowledge| bound(knowledge, inside::KNOWLEDGE, false)));
+    for (place, file) in order.files {
+        mounts.push(shown.mount(file, place, true)?);
+    }
+    for (name, place) in places(home) {
+        mounts.push(shown.mount(&disk.join(name), place, false)?);
+    }
+    mounts.extend(knowledge);
     let masked = MASKED.into_iter().chain([SHOWN_BY_THE_ENGINE]);
     let host = HostConfig {
         mounts: Some(mounts),
@@ -123,16 +130,6 @@ fn sysctls() -> HashMap<String, String> {
         ("net.ipv6.conf.lo.disable_ipv6", "0"),
     ];
     set.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
-}
-
-fn bound(from: &Path, place: &str, read_only: bool) -> Mount {
-    Mount {
-        typ: Some(MountType::BIND),
-        source: Some(from.display().to_string()),
-        target: Some(place.to_owned()),
-        read_only: Some(read_only),
-        ..Mount::default()
-    }
 }
 
 fn most(name: &str, value: i64) -> ResourcesUlimits {

@@ -24,6 +24,9 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// The oldest engine whose API has all that is asked for here: 20.10.
 const LEAST: (usize, usize) = (1, 41);
 
+/// The oldest engine that mounts a part of a volume: 26.
+const LEAST_WITH_PARTS: (usize, usize) = (1, 45);
+
 /// What an engine is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct About {
@@ -44,11 +47,12 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Connects, and learns what matters of it. Blocks.
+    /// Connects, and learns what matters of it. `by_volume`: it is shown parts of a volume, and no folder of this machine.
+    /// Blocks.
     ///
     /// # Errors
     /// [`ProviderError::Machine`] where it does not answer, is too old, or of a kind that sandboxes cannot be made with.
-    pub fn connect(socket: &Path) -> Result<Self, ProviderError> {
+    pub fn connect(socket: &Path, by_volume: bool) -> Result<Self, ProviderError> {
         let mend = format!(
             "start it (systemctl start docker), or name its socket in sandbox.docker_socket, which is {}",
             socket.display()
@@ -77,12 +81,28 @@ impl Engine {
                 lacks: format!("Docker's engine {version} is too old: it must be 20.10 or later"),
             });
         }
+        if by_volume && (negotiated.major_version, negotiated.minor_version) < LEAST_WITH_PARTS {
+            return Err(ProviderError::Machine {
+                lacks: format!(
+                    "Docker's engine {version} is too old to mount a part of a volume, as sandbox.docker_volume asks: it must be 26 \
+                     or later; without sandbox.docker_volume, and with the host agent on the engine's machine itself, 20.10 will do"
+                ),
+            });
+        }
         let options = about.security_options.unwrap_or_default();
         let has = |name: &str| options.iter().any(|option| option.split(',').any(|part| part == name));
-        if has("name=rootless") || about.operating_system.is_some_and(|name| name == "Docker Desktop") {
+        if has("name=rootless") {
             return Err(ProviderError::Machine {
-                lacks: "this engine runs in a world of its own (rootless, or Docker Desktop), where it sees none of this machine's \
-                        folders; only an engine of Linux that root runs is supported"
+                lacks:
+                    "this engine is rootless, so it sees none of root's folders; only one that root runs is supported"
+                        .into(),
+            });
+        }
+        if !by_volume && about.operating_system.is_some_and(|name| name == "Docker Desktop") {
+            return Err(ProviderError::Machine {
+                lacks: "this is Docker Desktop, whose engine runs in a machine of its own and sees none of this one's folders: run \
+                        Belljar in a container of it, with its data in a volume that sandbox.docker_volume names \
+                        (docs/providers.md); or use an engine of Linux"
                     .into(),
             });
         }
@@ -161,6 +181,12 @@ impl Engine {
         });
         // One that cannot be heard has said nothing.
         said.unwrap_or_default().trim().to_owned()
+    }
+
+    /// Whether the container runs, as far as the engine says.
+    pub(crate) fn runs(&self, name: &str) -> bool {
+        let found = self.ask(String::new, async |docker| docker.inspect_container(name, None).await);
+        found.is_ok_and(|found| found.state.and_then(|state| state.running).unwrap_or(false))
     }
 
     /// Whether the kernel ended the container for want of memory.

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use containers::attempt::Attempt;
@@ -21,13 +21,16 @@ use sandbox::{ProviderError, inside};
 /// What the overlay needs beside its upper folder.
 const WORK: &str = "work-knowledge";
 
-/// An overlay for a sandbox whose disk is mounted at `disk`, attached nowhere; none where the image has no such folder.
-pub(crate) fn overlaid(
-    image: &Image,
-    folder: &Folder,
-    disk: &Path,
-    ids: Option<BorrowedFd<'_>>,
-) -> Result<Option<OwnedFd>, ProviderError> {
+/// The folders of an overlay for a sandbox with this disk, furnished.
+pub(crate) struct Folders {
+    /// From the lowest.
+    pub(crate) lower: Vec<PathBuf>,
+    pub(crate) upper: PathBuf,
+    pub(crate) work: PathBuf,
+}
+
+/// None where the image has no such folder.
+pub(crate) fn folders(image: &Image, disk: &Path) -> Result<Option<Folders>, ProviderError> {
     let name = inside::KNOWLEDGE.trim_start_matches('/');
     // The uppermost first. What one of them hides is not to be seen: an overlay does not heed that of its layers' roots.
     let places = image.layers.iter().rev().map(|layer| layer.files.join(name));
@@ -38,24 +41,32 @@ pub(crate) fn overlaid(
     lower.reverse();
     let (upper, work) = (disk.join(UPPER).join(name), disk.join(WORK));
     furnish(&uppermost, &upper, disk).attempt(|| format!("furnish {} of a sandbox", inside::KNOWLEDGE))?;
+    Ok(Some(Folders { lower, upper, work }))
+}
+
+/// The overlay, attached nowhere.
+pub(crate) fn overlaid(
+    folders: &Folders,
+    folder: &Folder,
+    ids: Option<BorrowedFd<'_>>,
+) -> Result<OwnedFd, ProviderError> {
     let places = folder.path().join("lower");
     fs::create_dir_all(&places).attempt(|| format!("make the folder {}", places.display()))?;
     // The layers are mounted where nobody else sees them.
-    let overlaid = thread::scope(|scope| {
+    thread::scope(|scope| {
         let made = scope.spawn(|| {
             leave_mount_namespace()?;
             overlay(&Layers {
-                lower: &lower,
+                lower: &folders.lower,
                 places: &places,
-                upper: &upper,
-                work: &work,
+                upper: &folders.upper,
+                work: &folders.work,
                 ids,
             })
         });
         let panicked = |_| Err(ProviderError::failed("make an overlay", "its thread panicked"));
         made.join().unwrap_or_else(panicked)
-    })?;
-    Ok(Some(overlaid))
+    })
 }
 
 fn is_folder(path: &Path) -> bool {

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bollard::service::Mount;
 use containers::Config;
 use containers::attempt::{Attempt, unless_missing};
 use containers::cgroup::{Group, Hierarchies};
@@ -26,6 +27,7 @@ use crate::container::{self, home, places};
 use crate::engine::Engine;
 use crate::image::GivenImages;
 use crate::knowledge;
+use crate::shown::{Shown, Volume};
 
 /// Which provider a container belongs to: its `run` folder.
 const LABEL: &str = "belljar.provider";
@@ -34,6 +36,7 @@ const LABEL: &str = "belljar.provider";
 #[derive(Debug)]
 pub(crate) struct DockerMaker {
     engine: Engine,
+    shown: Shown,
     images: GivenImages,
     library: Arc<dyn Library>,
     hierarchies: Hierarchies,
@@ -43,7 +46,12 @@ pub(crate) struct DockerMaker {
 }
 
 impl DockerMaker {
-    pub(crate) fn new(engine: Engine, config: &Config, library: Arc<dyn Library>) -> Result<Self, ProviderError> {
+    pub(crate) fn new(
+        engine: Engine,
+        shown: Shown,
+        config: &Config,
+        library: Arc<dyn Library>,
+    ) -> Result<Self, ProviderError> {
         let parent = if engine.by_systemd() {
             format!("{}.slice", config.cgroup)
         } else {
@@ -56,6 +64,7 @@ impl DockerMaker {
             parent,
             run: config.run.clone(),
             engine,
+            shown,
         };
         if let Err(error) = maker.hierarchies.leave_room() {
             tracing::warn!(%error, "sandboxes together are not kept from the last of this machine's memory and processes");
@@ -95,12 +104,13 @@ impl DockerMaker {
         }
     }
 
-    fn start(&self, order: &Order<'_>, disk: &Path, knowledge: Option<&Path>) -> Result<Process, ProviderError> {
+    fn start(&self, order: &Order<'_>, disk: &Path, knowledge: Option<Mount>) -> Result<Process, ProviderError> {
         let id = order.spec.id;
         let run = self.run.display().to_string();
         let body = container::body(
             order,
             &self.images.name(&order.image.base),
+            &self.shown,
             disk,
             knowledge,
             &self.group_path(id),
@@ -113,7 +123,21 @@ impl DockerMaker {
                 self.engine.last_words(&name(id)),
             )
         };
-        let process = Process::open(pid).map_err(ended)?;
+        // A number says nothing where the engine counts other processes than this one sees.
+        let other = || ProviderError::Machine {
+            lacks: format!(
+                "process {pid} is not here what it is for Docker's engine: in a container, the host agent needs --pid host and \
+                 --cgroupns host"
+            ),
+        };
+        let process = match Process::open(pid) {
+            Err(_) if self.engine.runs(&name(id)) => return Err(other()),
+            opened => opened.map_err(ended)?,
+        };
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(ended)?;
+        if !groups.contains(&self.group_name(id)) {
+            return Err(other());
+        }
         // What it is to the link's other end is what the kernel says, not what the engine was thought to do.
         let mapped = fs::read_to_string(format!("/proc/{pid}/uid_map")).map_err(ended)?;
         let outside = mapped.split_ascii_whitespace().nth(1).and_then(|uid| uid.parse().ok());
@@ -137,6 +161,53 @@ impl DockerMaker {
         }
         Ok(process)
     }
+
+    /// Mounts the disk and what is at /knowledge for as long as the container is made.
+    fn make_mounted(&self, order: &Order<'_>) -> Result<Process, ProviderError> {
+        let place = order.folder.path().join(DISK);
+        make_folder(&place, 0o711)?;
+        let disk = (order.disk)()?;
+        furnish(disk.as_fd(), home(&order.image.environment))
+            .attempt(|| format!("furnish the disk of {}", order.spec.session))?;
+        let ids = match order.root_uid {
+            0 => None,
+            root_uid => Some(ids(root_uid).attempt(|| "map the ids of a sandbox".into())?),
+        };
+        let ids = ids.as_ref().map(AsFd::as_fd);
+        if ids.is_some() {
+            map(disk.as_fd(), ids).attempt(|| "map the ids of a disk".into())?;
+        }
+        attach(&disk, &place).attempt(|| format!("mount a disk at {}", place.display()))?;
+        let shown = order.folder.path().join(KNOWLEDGE);
+        let knowledge = match knowledge::folders(order.image, &place)? {
+            None => None,
+            Some(folders) => {
+                let overlaid = knowledge::overlaid(&folders, order.folder, ids)?;
+                make_folder(&shown, 0o711)?;
+                attach(&overlaid, &shown).attempt(|| format!("mount an overlay at {}", shown.display()))?;
+                Some(self.shown.mount(&shown, inside::KNOWLEDGE, false)?)
+            }
+        };
+        let started = self.start(order, &place, knowledge);
+        // The container holds what it needs of them.
+        detach(&shown)?;
+        detach(&place)?;
+        started
+    }
+
+    /// Nothing is mounted here: the engine would not see it.
+    fn make_in(&self, volume: &Volume, order: &Order<'_>) -> Result<Process, ProviderError> {
+        let disk = (order.disk)()?;
+        furnish(disk.as_fd(), home(&order.image.environment))
+            .attempt(|| format!("furnish the disk of {}", order.spec.session))?;
+        drop(disk);
+        let place = order.disk_folder.as_deref();
+        let place = place.ok_or_else(|| ProviderError::failed("show a disk to Docker's engine", "it is no folder"))?;
+        let knowledge = knowledge::folders(order.image, place)?;
+        let knowledge =
+            knowledge.map(|folders| volume.overlay(&folders.lower, &folders.upper, &folders.work, inside::KNOWLEDGE));
+        self.start(order, place, knowledge.transpose()?)
+    }
 }
 
 impl Maker for DockerMaker {
@@ -159,31 +230,10 @@ impl Maker for DockerMaker {
 
     fn make(&self, order: &Order<'_>) -> Result<Process, ProviderError> {
         self.images.offer(&self.engine, order.image)?;
-        let place = order.folder.path().join(DISK);
-        make_folder(&place, 0o711)?;
-        let disk = (order.disk)()?;
-        furnish(disk.as_fd(), home(&order.image.environment))
-            .attempt(|| format!("furnish the disk of {}", order.spec.session))?;
-        let ids = match order.root_uid {
-            0 => None,
-            root_uid => Some(ids(root_uid).attempt(|| "map the ids of a sandbox".into())?),
-        };
-        let ids = ids.as_ref().map(AsFd::as_fd);
-        if ids.is_some() {
-            map(disk.as_fd(), ids).attempt(|| "map the ids of a disk".into())?;
+        match &self.shown {
+            Shown::ByPlace => self.make_mounted(order),
+            Shown::In(volume) => self.make_in(volume, order),
         }
-        attach(&disk, &place).attempt(|| format!("mount a disk at {}", place.display()))?;
-        let overlaid = knowledge::overlaid(order.image, order.folder, &place, ids)?;
-        let shown = order.folder.path().join(KNOWLEDGE);
-        if let Some(overlaid) = &overlaid {
-            make_folder(&shown, 0o711)?;
-            attach(overlaid, &shown).attempt(|| format!("mount an overlay at {}", shown.display()))?;
-        }
-        let started = self.start(order, &place, overlaid.is_some().then_some(&*shown));
-        // The container holds what it needs of them.
-        detach(&shown)?;
-        detach(&place)?;
-        started
     }
 
     fn forget(&self, id: SandboxId) -> Result<(), ProviderError> {

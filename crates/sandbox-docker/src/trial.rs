@@ -13,6 +13,7 @@ use sandbox::{ImageDigest, ProviderError};
 
 use crate::engine::Engine;
 use crate::image::GivenImages;
+use crate::shown::{Shown, Volume};
 
 /// Who makes containers, in the end.
 const MAKER: &str = "the OCI runtime that Docker's engine uses";
@@ -24,7 +25,7 @@ const LOOK: &str =
 const UNFILTERED: i64 = 3;
 
 /// Has the engine run the image's shell in a container without a network, with the list of system calls, and removes that
-/// again. The engine keeps the image. Blocks.
+/// again. The engine keeps the image. With a volume, a part of it is mounted. Blocks.
 ///
 /// # Errors
 /// What the engine says against it; [`ProviderError::Machine`] where it does not apply the list; [`ProviderError::ImageMissing`] where the image in this data directory is not whole.
@@ -33,10 +34,13 @@ pub fn try_image(
     library: &dyn Library,
     digest: &ImageDigest,
     data: &Path,
+    volume: Option<&Volume>,
 ) -> Result<(), ProviderError> {
     let images = GivenImages::of(data);
     let image = library.image(digest)?;
     images.offer(engine, &image)?;
+    let part = volume.map(|volume| Shown::In(volume.clone()).mount(&data.join("images"), "/mnt", true));
+    let part = part.transpose()?;
     let name = format!("belljar-doctor-{}", std::process::id());
     let container = ContainerCreateBody {
         image: Some(images.name(&image.base)),
@@ -50,6 +54,7 @@ pub fn try_image(
                 "no-new-privileges".into(),
                 format!("seccomp={}", seccomp::profile_with_rules()?),
             ]),
+            mounts: part.map(|part| vec![part]),
             ..HostConfig::default()
         }),
         ..ContainerCreateBody::default()

@@ -42,6 +42,8 @@ pub struct Subject {
     pub kill: Result<Kill, NotTried>,
     /// Whether the kernel holds sandboxes to their limits, and in a network of their own.
     pub confined: Result<(), NotTried>,
+    /// Whether a disk has a limit; only asked where sandboxes are confined.
+    pub disk_limited: Result<(), NotTried>,
     /// Whether each sandbox is somebody of its own to a socket's other end.
     pub own_uids: Result<(), NotTried>,
     /// How many sandboxes are made at once.

@@ -20,6 +20,9 @@ pub struct DockerEngine {
 
 static ENGINE: OnceLock<Option<DockerEngine>> = OnceLock::new();
 
+/// One that mounts parts of volumes (26 or later), which what is packaged may be too old for.
+static NEWER: OnceLock<Option<DockerEngine>> = OnceLock::new();
+
 impl DockerEngine {
     /// The engine, if one was started.
     pub fn that_runs() -> Option<&'static Self> {
@@ -28,7 +31,29 @@ impl DockerEngine {
 
     /// None where the machine has no `dockerd`; who asks says so and passes.
     pub fn of_this_process() -> Option<&'static Self> {
-        ENGINE.get_or_init(Self::start).as_ref()
+        ENGINE.get_or_init(|| Self::start(Path::new("dockerd"), "")).as_ref()
+    }
+
+    /// The same of an engine that `scripts/prepare tests` has built, for the big tests.
+    pub fn newer() -> Option<&'static Self> {
+        let folder = std::env::var_os("BELLJAR_TEST_PROGRAMS").unwrap_or_else(|| "/opt/belljar-tests/bin".into());
+        let program = PathBuf::from(folder).join("dockerd");
+        NEWER.get_or_init(|| Self::start(&program, "-newer")).as_ref()
+    }
+
+    /// Makes a volume, and says where the engine has it.
+    pub fn volume(&self, name: &str) -> PathBuf {
+        let order = serde_json::json!({ "Name": name }).to_string();
+        let asked = ask(
+            &self.socket(),
+            &format!(
+                "POST /volumes/create HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{order}",
+                order.len()
+            ),
+        );
+        let answer = asked.expect("make a volume");
+        assert!(answer.contains(" 201 "), "{answer}");
+        self.folder.join("data/volumes").join(name).join("_data")
     }
 
     /// Where it listens.
@@ -43,18 +68,23 @@ impl DockerEngine {
         all.map(|entry| entry.expect("start Docker's engine").path()).collect()
     }
 
-    fn start() -> Option<Self> {
-        if Command::new("dockerd").arg("--version").output().is_err() {
-            println!("dockerd is not installed here, so Docker is not tried");
+    fn start(program: &Path, mark: &str) -> Option<Self> {
+        if Command::new(program).arg("--version").output().is_err() {
+            println!(
+                "{} is not installed here, so this engine of Docker's is not tried",
+                program.display()
+            );
             return None;
         }
         clear();
-        let folder = std::env::temp_dir().join(format!("{PREFIX}{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("{PREFIX}{}{mark}", std::process::id()));
         fs::create_dir_all(&folder).expect("start Docker's engine");
         let log = fs::File::create(folder.join("log")).expect("start Docker's engine");
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "TERM", "dockerd", "--data-root"]);
         command
+            .args(["--pdeathsig", "TERM"])
+            .arg(program)
+            .arg("--data-root")
             .arg(folder.join("data"))
             .arg("--exec-root")
             .arg(folder.join("exec"));
@@ -62,7 +92,12 @@ impl DockerEngine {
         command
             .arg("--host")
             .arg(format!("unix://{}", folder.join("docker.sock").display()));
-        command.args(["--iptables=false", "--ip6tables=false", "--bridge=none"]);
+        command.args([
+            "--iptables=false",
+            "--ip6tables=false",
+            "--bridge=none",
+            "--userland-proxy=false",
+        ]);
         command
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("start Docker's engine"))
@@ -82,13 +117,15 @@ impl DockerEngine {
 
 /// Whether an engine answers behind this socket.
 fn answers(socket: &Path) -> bool {
-    let asked = UnixStream::connect(socket).and_then(|mut engine| {
-        engine.write_all(b"GET /_ping HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        engine.read_to_string(&mut answer)?;
-        Ok(answer)
-    });
-    asked.is_ok_and(|answer| answer.contains(" 200 "))
+    ask(socket, "GET /_ping HTTP/1.0\r\n\r\n").is_ok_and(|answer| answer.contains(" 200 "))
+}
+
+fn ask(socket: &Path, request: &str) -> std::io::Result<String> {
+    let mut engine = UnixStream::connect(socket)?;
+    engine.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    engine.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 /// Removes the folders of engines whose test is gone.
@@ -102,6 +139,7 @@ fn clear() {
             continue;
         };
         let engine = fs::read_to_string(entry.path().join("pid")).unwrap_or_default();
+        let process = process.split('-').next().unwrap_or_default();
         let lives = |process: &str| !process.is_empty() && Path::new("/proc").join(process.trim()).exists();
         if !lives(process) && !lives(&engine) {
             let _ = fs::remove_dir_all(entry.path());

@@ -35,9 +35,15 @@ async fn conforms(by: By, disk: DiskChoice) -> DiskKind {
         }),
         kill: Ok(kill),
         confined: Ok(()),
+        disk_limited: match kind {
+            DiskKind::Folders => Err("a plain folder has none"),
+            _ => Ok(()),
+        },
         own_uids: match by {
             By::Oci(_) => Ok(()),
-            By::Docker => Err("this engine maps no users; what is shown to each is its own socket"),
+            By::Docker | By::DockerInVolume => {
+                Err("this engine maps no users; what is shown to each is its own socket")
+            }
         },
         at_once: if full() { 100 } else { 16 },
         restart: Box::new(move |old| {
@@ -91,6 +97,19 @@ async fn docker_on_ext4_conforms() {
     if By::Docker.is_here() {
         assert_eq!(conforms(By::Docker, DiskChoice::Ext4).await, DiskKind::Ext4Files);
     }
+}
+
+/// What is mounted where the host agent is, as it is in a container, is not seen by the engine.
+#[tokio::test]
+async fn docker_in_a_volume_conforms() {
+    if By::DockerInVolume.is_here() {
+        assert_eq!(conforms(By::DockerInVolume, DiskChoice::Auto).await, DiskKind::Folders);
+    }
+}
+
+#[tokio::test]
+async fn runc_on_folders_conforms() {
+    assert_eq!(conforms(By::RUNC, DiskChoice::Folders).await, DiskKind::Folders);
 }
 
 #[tokio::test]

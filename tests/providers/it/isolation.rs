@@ -207,9 +207,9 @@ async fn the_trial_of_an_engine_sees_that_no_system_calls_are_filtered() {
         let engine = Engine::start(&command);
         let library = Arc::new(ImageFolder::open(config.data.join("images")));
         let asked = testkit::eventually("the engine answers", || {
-            sandbox_docker::Engine::connect(&engine.socket()).ok()
+            sandbox_docker::Engine::connect(&engine.socket(), false).ok()
         });
-        let tried = sandbox_docker::try_image(&asked, &*library, &digest, &config.data);
+        let tried = sandbox_docker::try_image(&asked, &*library, &digest, &config.data, None);
         (engine, tried)
     });
     let (engine, tried) = tried.await.unwrap();

@@ -11,7 +11,7 @@ use sandbox::SandboxProvider;
 use sandbox::conformance::{Kill, Orders};
 use testkit::DockerEngine;
 
-use crate::world::{By, found};
+use crate::world::{By, found, volume};
 
 /// Where the process is told what to do.
 const TOLD: &str = "BELLJAR_TEST_KILLED";
@@ -40,6 +40,11 @@ fn kill(by: By, config: &Config, orders: &Orders, step: usize) {
     let how = match by {
         By::Oci(command) => command.to_owned(),
         By::Docker => format!("docker:{}", DockerEngine::of_this_process().unwrap().socket().display()),
+        By::DockerInVolume => format!(
+            "docker:{}:{}",
+            DockerEngine::newer().unwrap().socket().display(),
+            volume(config)
+        ),
     };
     let told = (how, &config.data, &config.run, config.first_uid, config.disk, orders);
     let mut process = Command::new(std::env::current_exe().unwrap());
@@ -71,7 +76,12 @@ async fn give_orders_until_killed() {
     let (mark, beside) = (config.run.join(MARK), config.run.join("mark.new"));
     let images = Arc::new(ImageFolder::open(config.data.join("images")));
     let provider = match how.strip_prefix("docker:") {
-        Some(socket) => sandbox_docker::open(socket.as_ref(), config, images),
+        Some(engine) => {
+            let (socket, volume) = engine
+                .split_once(':')
+                .map_or((engine, None), |(socket, volume)| (socket, Some(volume)));
+            sandbox_docker::open(socket.as_ref(), volume, config, images)
+        }
         None => sandbox_oci::open(found(&how), config, images),
     };
     let provider = provider.unwrap();

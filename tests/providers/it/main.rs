@@ -34,4 +34,5 @@ mod leftovers;
 mod limits;
 mod network;
 mod system_calls;
+mod volume;
 mod world;

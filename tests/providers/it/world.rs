@@ -10,6 +10,7 @@ use base64::Engine as _;
 use containers::{Config, ContainerProvider, DiskChoice};
 use domain::{SandboxId, SessionId};
 use images::ImageFolder;
+use rustix::mount::{UnmountFlags, mount_bind, unmount};
 use sandbox::{ImageDigest, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus};
 use tempfile::TempDir;
 use testkit::DockerEngine;
@@ -52,6 +53,8 @@ pub(crate) enum By {
     Oci(&'static str),
     /// Docker's engine.
     Docker,
+    /// A newer one, which sees a volume of its own alone.
+    DockerInVolume,
 }
 
 impl By {
@@ -61,8 +64,10 @@ impl By {
 
     /// Whether it can be tried here; where it cannot, the reason is printed.
     pub(crate) fn is_here(self) -> bool {
-        let Self::Oci(command) = self else {
-            return DockerEngine::of_this_process().is_some();
+        let command = match self {
+            Self::Oci(command) => command,
+            Self::Docker => return DockerEngine::of_this_process().is_some(),
+            Self::DockerInVolume => return DockerEngine::newer().is_some(),
         };
         let why_not = if ["youki", "runsc"].contains(&command) && !full() {
             "is built from its sources, for the big tests alone"
@@ -82,7 +87,14 @@ impl By {
         let images = Arc::new(ImageFolder::open(config.data.join("images")));
         match self {
             Self::Oci(command) => sandbox_oci::open(found(command), config, images),
-            Self::Docker => sandbox_docker::open(&DockerEngine::of_this_process().unwrap().socket(), config, images),
+            Self::Docker => {
+                let engine = DockerEngine::of_this_process().unwrap();
+                sandbox_docker::open(&engine.socket(), None, config, images)
+            }
+            Self::DockerInVolume => {
+                let engine = DockerEngine::newer().unwrap();
+                sandbox_docker::open(&engine.socket(), Some(&volume(&config)), config, images)
+            }
         }
     }
 }
@@ -108,6 +120,12 @@ pub(crate) fn controllers_beside() -> String {
     let names = hierarchies.flat_map(|names| names.split(','));
     let lost = names.filter(|name| !name.is_empty() && !name.contains('=') && !is_mounted(name));
     unified.split_whitespace().chain(lost).collect::<Vec<_>>().join(" ")
+}
+
+/// What the volume is called that is mounted as this provider's data directory.
+pub(crate) fn volume(config: &Config) -> String {
+    let folder = config.data.parent().and_then(Path::file_name).unwrap();
+    folder.to_string_lossy().trim_start_matches('.').to_owned()
 }
 
 /// A program of this machine, or one of those that `scripts/prepare tests` puts into a folder of their own.
@@ -137,6 +155,14 @@ impl World {
         config.pool_bytes = 2 << 30;
         // Tests run side by side, and each has a provider that believes it has all of the ids.
         config.first_uid = free_uids();
+        if by == By::DockerInVolume {
+            // As in the container that the host agent would be in.
+            config.run = config.data.join("run");
+            let place = DockerEngine::newer().unwrap().volume(&volume(&config));
+            fs::create_dir(&config.data).unwrap();
+            mount_bind(&place, &config.data).unwrap();
+            fs::set_permissions(&config.data, Permissions::from_mode(0o711)).unwrap();
+        }
         prepare(&config);
         let miniature = testkit::miniature();
         miniature.install(&config.data.join("images"));
@@ -209,7 +235,7 @@ impl Drop for Remains {
         let (by, config) = (self.by, self.config.clone());
         // A test's own thread may be one of tokio's, which must not wait.
         let cleaning = std::thread::spawn(move || {
-            let provider = by.open(config).unwrap();
+            let provider = by.open(config.clone()).unwrap();
             let waiting = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
@@ -220,6 +246,9 @@ impl Drop for Remains {
                 }
             });
             provider.close().unwrap();
+            if by == By::DockerInVolume {
+                unmount(&config.data, UnmountFlags::DETACH).unwrap();
+            }
         });
         let cleaned = cleaning.join();
         assert!(std::thread::panicking() || cleaned.is_ok(), "could not clean up");

@@ -34,7 +34,10 @@ impl By {
         let images = Arc::new(ImageFolder::open(config.data.join("images")));
         let opened = match self {
             Self::Runc => sandbox_oci::open("runc", config, images),
-            Self::Docker => sandbox_docker::open(&DockerEngine::of_this_process().unwrap().socket(), config, images),
+            Self::Docker => {
+                let engine = DockerEngine::of_this_process().unwrap();
+                sandbox_docker::open(&engine.socket(), None, config, images)
+            }
         };
         opened.unwrap()
     }

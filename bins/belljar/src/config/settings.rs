@@ -108,8 +108,13 @@ pub(crate) struct Server {
 pub(crate) enum Containers {
     /// An OCI runtime's command.
     Oci,
-    /// Docker's engine, which listens here.
-    Docker(PathBuf),
+    /// Docker's engine.
+    Docker {
+        /// Where it listens.
+        socket: PathBuf,
+        /// The volume that is mounted as the data directory, where the host agent is in a container.
+        volume: Option<String>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -271,6 +276,7 @@ fn server(reader: &mut Reader) -> Option<Server> {
 fn sandbox(reader: &mut Reader) -> Option<Sandbox> {
     let provider = reader.text("sandbox.provider");
     let docker_socket = reader.path("sandbox.docker_socket");
+    let docker_volume = reader.text("sandbox.docker_volume");
     let runtime = reader.text("sandbox.runtime");
     let program = reader.path("sandbox.program");
     let run = reader.path("sandbox.run");
@@ -317,7 +323,10 @@ fn sandbox(reader: &mut Reader) -> Option<Sandbox> {
         provider: if provider? == "oci" {
             Containers::Oci
         } else {
-            Containers::Docker(docker_socket?)
+            Containers::Docker {
+                socket: docker_socket?,
+                volume: docker_volume.filter(|volume| !volume.is_empty()),
+            }
         },
         runtime: runtime?,
         program,

@@ -47,8 +47,8 @@ impl Pool {
         let folder = config.data.join(FOLDER);
         make_folder(&config.data, 0o711)?;
         make_folder(&folder, 0o700)?;
-        let is_own = is_btrfs(&config.data)?;
-        if !is_own && !is_btrfs(&folder)? {
+        let is_own = holds(&config.data)?;
+        if !is_own && !holds(&folder)? {
             mount_file(config, &folder)?;
         }
         let handle = File::open(&folder).attempt(|| format!("open {}", folder.display()))?;
@@ -84,6 +84,11 @@ impl Pool {
             .attempt(|| format!("limit the disk of session {session} to {bytes} bytes"))?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         open_tree(&self.handle, &name, flags).attempt(|| format!("mount the disk of session {session}"))
+    }
+
+    /// Where a subvolume is, if the pool is not mounted here alone.
+    pub(crate) fn path(&self, session: SessionId) -> Option<PathBuf> {
+        (self.kind == DiskKind::Btrfs).then(|| self.folder.join(session.to_string()))
     }
 
     pub(crate) fn look_at(&self, session: SessionId) -> Result<OwnedFd, ProviderError> {
@@ -218,7 +223,8 @@ impl Pool {
     }
 }
 
-fn is_btrfs(folder: &Path) -> Result<bool, ProviderError> {
+/// Whether a folder is on btrfs.
+pub(crate) fn holds(folder: &Path) -> Result<bool, ProviderError> {
     let about = rustix::fs::statfs(folder).attempt(|| format!("look at the file system of {}", folder.display()))?;
     // The type of the field differs between architectures; the number fits each.
     Ok(about.f_type as u64 & 0xffff_ffff == MAGIC)

@@ -24,6 +24,7 @@ async fn a_provider_behind_the_host_api_conforms() {
         shell,
         kill: Err(simulated),
         confined: Err(simulated),
+        disk_limited: Err(simulated),
         own_uids: Err(simulated),
         at_once: 100,
         provider: Arc::new(client),

@@ -18,6 +18,7 @@ async fn the_simulator_conforms() {
         shell: world.shell(),
         kill: Err(PART_OF_THIS),
         confined: Err("a simulated sandbox is a task, and commands run on the machine"),
+        disk_limited: Err(PART_OF_THIS),
         own_uids: Err(PART_OF_THIS),
         at_once: 100,
         provider,

@@ -83,6 +83,12 @@ pub(super) const SANDBOX: Section = Section {
             "\"/var/run/docker.sock\"",
             "Where Docker's engine listens, with `provider = \"docker\"`. Only the host agent opens it.",
         ),
+        unset(
+            "docker_volume",
+            Kind::Text,
+            "\"belljar\"",
+            "The engine's volume that is mounted as `server.data`, where Belljar itself is in a container, as with Docker Desktop; `run` is in it too (docs/providers.md).",
+        ),
         key(
             "runtime",
             Kind::Word(&["runc", "crun", "youki", "runsc"]),
