@@ -18,7 +18,7 @@ use domain::{SandboxId, SessionId, SnapshotId};
 use link::server::{LinkError, Linked};
 use sandbox::{ProviderError, SandboxProvider, SandboxStatus, SnapshotStatus};
 use store::{Asker, StoreError};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::meters::{Meters, Transition};
 use self::usage::{Usage, Using};
@@ -44,6 +44,10 @@ pub(crate) use tokens::Shown;
 
 /// How long a new sandbox may take until its runtime answers.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(20);
+/// How long a sandbox that is to go is left to those who use it.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+/// How often it is looked at meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How long one may take to connect again that has lost its link.
 const CONNECTS_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 /// Sandboxes that may go away between being made and answering, before something must be wrong.
@@ -340,6 +344,24 @@ impl Control {
         let mut seat = live.seat.housed.lock().await;
         if let Some(housed) = seat.take_if(|housed| only.is_none_or(|only| only == housed.id)) {
             self.discard(live, &housed, state, reason).await;
+        }
+    }
+
+    /// The same as soon as nobody uses it, so that what is under way is served. Who still uses it after [`SERVED_WITHIN`] is cut
+    /// off.
+    pub(crate) async fn unhouse_in_peace(&self, live: &Arc<Live>, state: State, reason: Option<&str>) {
+        let began = Instant::now();
+        loop {
+            let mut seat = live.seat.housed.lock().await;
+            let is_used = seat.as_ref().is_some_and(|housed| housed.usage.is_used());
+            if !is_used || began.elapsed() >= SERVED_WITHIN {
+                if let Some(housed) = seat.take() {
+                    self.discard(live, &housed, state, reason).await;
+                }
+                return;
+            }
+            drop(seat);
+            sleep(LOOK_AGAIN).await;
         }
     }
 

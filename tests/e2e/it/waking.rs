@@ -151,6 +151,16 @@ fn what_comes_while_it_is_put_away_is_served() {
     for round in (1..rounds).step_by(4) {
         asker.gets(&format!("file-{round}"));
     }
+    // What is asked for in that very moment is served as well.
+    for round in 0..rounds {
+        let name = format!("beside-{round}");
+        thread::scope(|scope| {
+            scope.spawn(|| asker.puts(&name));
+            scope.spawn(|| asker.gets("first"));
+            belljar.done(&["archive", &session]);
+        });
+        asker.gets(&name);
+    }
     belljar.transcript(&session).assert_whole();
 }
 
