@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use tar::{EntryType, Header};
 
 use crate::bounds::{Firsts, Names, Room};
+use crate::twins::Twins;
 use crate::{BuildError, whiteout};
 
 /// Bytes with their name.
@@ -59,6 +60,7 @@ fn write_beside(names: Names, root: &Path, epoch: u64, to: &Path) -> Result<Blob
         epoch,
         tar: tar::Builder::new(writer),
         room: Room::of(&beside),
+        twins: Twins::below(root).map_err(BuildError::file("look for files with several names in", root))?,
         firsts: Firsts::default(),
         names,
     };
@@ -80,6 +82,7 @@ struct Layer<'a> {
     epoch: u64,
     tar: tar::Builder<Hashing>,
     room: Room<'a>,
+    twins: Twins,
     firsts: Firsts,
     names: Names,
 }
@@ -138,7 +141,7 @@ impl Layer<'_> {
         if kind.is_block_device() || kind.is_char_device() || kind.is_fifo() || kind.is_socket() {
             return Ok(());
         }
-        if about.nlink() > 1 {
+        if self.twins.has(about) {
             let first = self.firsts.find(about.dev(), about.ino(), relative)?;
             if let Some(first) = first {
                 header.set_entry_type(EntryType::Link);

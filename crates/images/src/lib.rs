@@ -36,6 +36,7 @@ mod seam;
 mod source;
 mod stored;
 mod taking;
+mod twins;
 mod unpacking;
 mod whiteout;
 
