@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 
 use domain::ContentHash;
-use protocol::{Content, FileRecord, Kept, Offered, PathBytes, SYNC_ITEMS, SyncAnswer, SyncRequest};
+use protocol::{Content, FileRecord, Kept, Offered, PathBytes, Piece, SYNC_ITEMS, SyncAnswer, SyncRequest};
 
+use crate::signed::{self, Signed};
 use crate::tree::{Relative, stamp};
 use crate::uplink::{Uplink, UplinkError, nonsense};
 
@@ -41,7 +42,8 @@ pub(crate) struct Sent {
     pub(crate) again: Vec<Relative>,
     /// There is no room for them.
     pub(crate) unfit: Vec<FileRecord>,
-    /// Some of those to be looked at again did not change: what they hold was refused all the same.
+    /// Some of those to be looked at again did not change: what they hold was refused all the same, or is being removed at
+    /// this moment.
     pub(crate) refused: bool,
 }
 
@@ -63,8 +65,9 @@ impl Batch {
     /// Has the files kept. What changes while it is uploaded is given up, and looked at again.
     pub(crate) fn send(self, root: &OwnedFd, uplink: &mut Uplink) -> Result<Sent, UplinkError> {
         let mut sent = Sent::default();
-        let offers = offer(&self.files, uplink)?;
-        let failed = upload(&self.files, &offers, uplink)?;
+        let contents = self.files.iter().flat_map(|differs| pieces(&differs.record));
+        let mut offers = offer(contents, uplink)?;
+        let refused = upload(&self.files, &mut offers, uplink)?;
         let mut records = Vec::new();
         for Differs { record, file } in self.files {
             let lacks = |wanted: &dyn Fn(&ContentHash) -> bool| pieces(&record).any(|content| wanted(&content.sha256));
@@ -72,7 +75,7 @@ impl Batch {
                 sent.unfit.push(record);
             } else if file.is_some_and(|file| !is_still(&file, &record)) {
                 sent.again.push(record.path.0);
-            } else if lacks(&|sha256| failed.contains(sha256)) {
+            } else if lacks(&|sha256| refused.contains(sha256) || matches!(offers.get(sha256), Some(Offered::Later))) {
                 sent.refused = true;
                 sent.again.push(record.path.0);
             } else {
@@ -111,9 +114,11 @@ fn pieces(record: &FileRecord) -> impl Iterator<Item = Content> {
 }
 
 /// What the control plane says of each content.
-fn offer(files: &[Differs], uplink: &mut Uplink) -> Result<HashMap<ContentHash, Offered>, UplinkError> {
+fn offer(
+    all: impl Iterator<Item = Content>,
+    uplink: &mut Uplink,
+) -> Result<HashMap<ContentHash, Offered>, UplinkError> {
     let mut seen = HashSet::new();
-    let all = files.iter().flat_map(|differs| pieces(&differs.record));
     let contents: Vec<Content> = all.filter(|content| seen.insert(content.sha256)).collect();
     let mut offers = HashMap::with_capacity(contents.len());
     for contents in contents.chunks(SYNC_ITEMS) {
@@ -123,66 +128,83 @@ fn offer(files: &[Differs], uplink: &mut Uplink) -> Result<HashMap<ContentHash, 
         let SyncAnswer::Offered { offers: answers } = uplink.ask(request)? else {
             return Err(nonsense());
         };
-        if answers.contains(&Offered::Later) {
-            return Err(UplinkError::Later("what is offered is being removed".to_owned()));
-        }
         offers.extend(contents.iter().map(|content| content.sha256).zip(answers));
     }
     Ok(offers)
 }
 
-/// Uploads what is wanted; gives back what was refused: mostly, as it is not in its file any more.
+/// Uploads what is wanted, and knows then what is said of it; gives back what was refused: mostly, as it is not in its file
+/// any more.
 fn upload(
     files: &[Differs],
-    offers: &HashMap<ContentHash, Offered>,
+    offers: &mut HashMap<ContentHash, Offered>,
     uplink: &mut Uplink,
 ) -> Result<HashSet<ContentHash>, UplinkError> {
-    let mut begun = HashSet::new();
-    let mut failed = HashSet::new();
-    let mut under_way: VecDeque<(u64, ContentHash)> = VecDeque::new();
-    let mut later = None;
-    let mut wait =
-        |uplink: &mut Uplink, (number, sha256): (u64, ContentHash), later: &mut Option<UplinkError>| match uplink
-            .wait(number)
-        {
-            Ok(()) => Ok(()),
-            Err(UplinkError::Refused(_)) => {
-                failed.insert(sha256);
-                Ok(())
-            }
-            Err(error @ UplinkError::Later(_)) => {
-                *later = Some(error);
-                Ok(())
-            }
-            Err(error) => Err(error),
-        };
-    'files: for differs in files {
-        let (Some(file), Kept::File { pieces, .. }) = (&differs.file, &differs.record.kept) else {
+    let mut seen = HashSet::new();
+    let mut wanted = Vec::new();
+    for Differs { record, file } in files {
+        let (Some(file), Kept::File { pieces, .. }) = (file, &record.kept) else {
             continue;
         };
-        for piece in pieces {
+        let is_wanted = |piece: &&Piece| {
             let sha256 = piece.content.sha256;
-            let Some(Offered::Upload { url }) = offers.get(&sha256) else {
-                continue;
-            };
-            if !begun.insert(sha256) {
-                continue;
+            matches!(offers.get(&sha256), Some(Offered::Upload { .. })) && seen.insert(sha256)
+        };
+        wanted.extend(pieces.iter().filter(is_wanted).map(|piece| (file, *piece)));
+    }
+    let mut uploading = Uploading::default();
+    let mut signed = Signed::now(0);
+    for (number, (file, piece)) in wanted.iter().enumerate() {
+        if uploading.under_way.len() >= SIDE_BY_SIDE {
+            uploading.wait(uplink)?;
+        }
+        if !signed.is_good(number) {
+            let next = wanted.iter().skip(number).take(signed::TOGETHER);
+            match offer(next.map(|(_, piece)| piece.content), uplink) {
+                Ok(again) => offers.extend(again),
+                Err(error) => uploading.later = Some(error),
             }
-            if under_way.len() >= SIDE_BY_SIDE
-                && let Some(first) = under_way.pop_front()
-            {
-                wait(uplink, first, &mut later)?;
-            }
-            if later.is_some() {
-                break 'files;
-            }
-            under_way.push_back((uplink.put(url.clone(), file, piece.at, piece.content)?, sha256));
+            signed = Signed::now(number);
+        }
+        if uploading.later.is_some() {
+            break;
+        }
+        if let Some(Offered::Upload { url }) = offers.get(&piece.content.sha256) {
+            let number = uplink.put(url.clone(), file, piece.at, piece.content)?;
+            uploading.under_way.push_back((number, piece.content.sha256));
         }
     }
-    for upload in under_way {
-        wait(uplink, upload, &mut later)?;
+    while !uploading.under_way.is_empty() {
+        uploading.wait(uplink)?;
     }
-    later.map_or(Ok(failed), Err)
+    uploading.later.map_or(Ok(uploading.refused), Err)
+}
+
+/// Contents on their way.
+#[derive(Default)]
+struct Uploading {
+    under_way: VecDeque<(u64, ContentHash)>,
+    refused: HashSet<ContentHash>,
+    /// Why no more is begun.
+    later: Option<UplinkError>,
+}
+
+impl Uploading {
+    /// Waits for the one that was begun first.
+    fn wait(&mut self, uplink: &mut Uplink) -> Result<(), UplinkError> {
+        let Some((number, sha256)) = self.under_way.pop_front() else {
+            return Ok(());
+        };
+        match uplink.wait(number) {
+            Ok(()) => {}
+            Err(UplinkError::Refused(_)) => {
+                self.refused.insert(sha256);
+            }
+            Err(error @ (UplinkError::Later(_) | UplinkError::NoRoom)) => self.later = Some(error),
+            Err(error @ UplinkError::Closed(_)) => return Err(error),
+        }
+        Ok(())
+    }
 }
 
 /// Whether a file is as it was when its pieces were read.

@@ -19,6 +19,7 @@
 //! disk      the id of the disk
 //! watch     the kernel's events
 //! rules     what is not kept
+//! signed    URLs that are good for some minutes
 //! uplink    the socket to PID 1
 //! ```
 
@@ -29,6 +30,7 @@ mod look;
 mod place;
 mod read;
 mod rules;
+mod signed;
 mod tree;
 mod uplink;
 mod watch;

@@ -1,6 +1,6 @@
 //! Files brought back. Nothing that is there is written over: it is newer.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,18 +8,22 @@ use std::os::unix::ffi::OsStrExt;
 
 use domain::ContentHash;
 use protocol::{Content, FileRecord, FromSync, Kept, KnownFile, Piece, SYNC_ITEMS, SyncAnswer, SyncRequest};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::index::{Index, Known};
 use crate::read;
-use crate::tree::{as_path, open_folder, split, stamp};
+use crate::signed::{self, Signed};
+use crate::tree::{as_path, join, open_folder, split, stamp};
 use crate::uplink::{Uplink, UplinkError, nonsense};
 
 /// Files that are fetched together.
 const TOGETHER: usize = 32;
 /// Pieces that are fetched at the same time.
 const SIDE_BY_SIDE: usize = 8;
+
+/// How names of files begin that are not whole yet; left out by the rules.
+const TEMPORARY: &str = ".belljar-sync-";
 
 /// The way back of what other disks recorded and this one has not.
 #[derive(Default)]
@@ -28,6 +32,8 @@ pub(crate) struct Filling {
     folders: Vec<(FileRecord, i64)>,
     /// Files that cannot be brought back, as was said last.
     left: u64,
+    /// What an interrupted way back left is removed.
+    swept: bool,
 }
 
 impl Filling {
@@ -47,6 +53,9 @@ impl Filling {
             let SyncAnswer::Page { files, next } = uplink.ask(SyncRequest::Missing { after })? else {
                 return Err(nonsense());
             };
+            if !files.is_empty() && !std::mem::replace(&mut self.swept, true) {
+                sweep(root);
+            }
             let files: Vec<_> = files.iter().filter(|record| record.path.is_plain()).collect();
             let done = files.chunks(TOGETHER).try_for_each(|files| pass.bring(files, uplink));
             // What came before it failed need not come again.
@@ -79,6 +88,39 @@ impl Filling {
         }
         Ok(())
     }
+}
+
+/// Removes files that a process that was killed did not bring back whole: they take room that the whole ones need.
+fn sweep(root: &OwnedFd) {
+    let mut folders = vec![Vec::new()];
+    while let Some(path) = folders.pop() {
+        let Ok(folder) = open_folder(root, &path) else { continue };
+        let Ok(entries) = Dir::read_from(&folder) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            match entry.file_type() {
+                FileType::Directory if name != c"." && name != c".." => folders.push(join(&path, name.to_bytes())),
+                FileType::RegularFile if is_temporary(name.to_bytes()) => {
+                    // One that cannot be removed takes its room, and harms nothing.
+                    let _ = rustix::fs::unlinkat(&folder, name, AtFlags::empty());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The name of a file that is not whole yet.
+fn temporary(number: u32) -> String {
+    format!("{TEMPORARY}{}-{number}.new", std::process::id())
+}
+
+fn is_temporary(name: &[u8]) -> bool {
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    std::str::from_utf8(name)
+        .ok()
+        .and_then(|name| name.strip_prefix(TEMPORARY)?.strip_suffix(".new")?.split_once('-'))
+        .is_some_and(|(process, number)| is_number(process) && is_number(number))
 }
 
 fn tell(root: &OwnedFd, uplink: &mut Uplink, index: &mut Index, files: Vec<KnownFile>) -> Result<(), UplinkError> {
@@ -132,7 +174,6 @@ impl Pass<'_> {
         files: &[&'a FileRecord],
         uplink: &mut Uplink,
     ) -> Result<Vec<&'a FileRecord>, UplinkError> {
-        let urls = urls(files, uplink)?;
         let mut begun = Vec::new();
         let mut crowded = Vec::new();
         for record in files.iter().copied() {
@@ -151,21 +192,40 @@ impl Pass<'_> {
             came: vec![Came::Whole; begun.len()],
             later: None,
         };
-        for (place, (file, pieces)) in begun.iter().enumerate() {
-            for piece in *pieces {
-                if fetching.under_way.len() >= SIDE_BY_SIDE {
-                    fetching.wait(uplink)?;
-                }
-                if fetching.later.is_some() || fetching.came[place] != Came::Whole {
-                    break;
-                }
-                match urls.get(&piece.content.sha256) {
-                    Some(url) => {
-                        let number = uplink.get(url.clone(), &file.file, piece.at, piece.content)?;
-                        fetching.under_way.push_back((number, place));
+        let files = begun.iter().enumerate();
+        let wanted: Vec<(usize, &File, Piece)> = files
+            .flat_map(|(place, (file, pieces))| pieces.iter().map(move |piece| (place, &file.file, *piece)))
+            .collect();
+        let mut urls = HashMap::new();
+        let mut signed: Option<Signed> = None;
+        for (number, (place, file, piece)) in wanted.iter().enumerate() {
+            if fetching.under_way.len() >= SIDE_BY_SIDE {
+                fetching.wait(uplink)?;
+            }
+            if fetching.later.is_some() {
+                fetching.came[*place] = Came::Broken;
+            }
+            if fetching.came[*place] != Came::Whole {
+                continue;
+            }
+            if !signed.as_ref().is_some_and(|signed| signed.is_good(number)) {
+                let next = wanted.iter().skip(number).take(signed::TOGETHER);
+                match sign(next.map(|(_, _, piece)| piece.content), uplink) {
+                    Ok(signed) => urls = signed,
+                    Err(error) => {
+                        fetching.later = Some(error);
+                        fetching.came[*place] = Came::Broken;
+                        continue;
                     }
-                    None => fetching.came[place] = Came::Broken,
                 }
+                signed = Some(Signed::now(number));
+            }
+            match urls.get(&piece.content.sha256) {
+                Some(url) => {
+                    let number = uplink.get(url.clone(), file, piece.at, piece.content)?;
+                    fetching.under_way.push_back((number, *place));
+                }
+                None => fetching.came[*place] = Came::Broken,
             }
         }
         while !fetching.under_way.is_empty() {
@@ -259,26 +319,18 @@ impl Fetching {
     }
 }
 
-fn urls(files: &[&FileRecord], uplink: &mut Uplink) -> Result<HashMap<ContentHash, String>, UplinkError> {
-    let mut contents: Vec<Content> = Vec::new();
-    for record in files {
-        if let Kept::File { pieces, .. } = &record.kept {
-            contents.extend(pieces.iter().map(|piece| piece.content));
-        }
-    }
-    contents.sort_by_key(|content| content.sha256);
-    contents.dedup();
-    let mut all = HashMap::with_capacity(contents.len());
-    for contents in contents.chunks(SYNC_ITEMS) {
-        let request = SyncRequest::Fetch {
-            contents: contents.to_vec(),
-        };
-        let SyncAnswer::Fetch { urls } = uplink.ask(request)? else {
-            return Err(nonsense());
-        };
-        all.extend(contents.iter().map(|content| content.sha256).zip(urls));
-    }
-    Ok(all)
+/// URLs of a few contents.
+fn sign(
+    contents: impl Iterator<Item = Content>,
+    uplink: &mut Uplink,
+) -> Result<HashMap<ContentHash, String>, UplinkError> {
+    let mut seen = HashSet::new();
+    let contents: Vec<Content> = contents.filter(|content| seen.insert(content.sha256)).collect();
+    let names: Vec<ContentHash> = contents.iter().map(|content| content.sha256).collect();
+    let SyncAnswer::Fetch { urls } = uplink.ask(SyncRequest::Fetch { contents })? else {
+        return Err(nonsense());
+    };
+    Ok(names.into_iter().zip(urls).collect())
 }
 
 /// Opens a folder below the workspace, made with all on the way.
@@ -341,7 +393,7 @@ impl<'a> Arriving<'a> {
         }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         for number in 0.. {
-            let temporary = format!(".belljar-sync-{}-{number}.new", std::process::id());
+            let temporary = temporary(number);
             match rustix::fs::openat(&parent, temporary.as_str(), flags, Mode::from_raw_mode(0o600)) {
                 Ok(file) => {
                     let file = Self {

@@ -322,21 +322,25 @@ impl Worker {
         }
         let mut batch = Batch::default();
         let mut refused = false;
+        // Folders of which something is in the batch.
+        let mut looked_at = Vec::new();
         while let Some((folder, names)) = queue.pop_first() {
             self.look(&folder, names, everywhere, &mut batch, &mut queue);
+            looked_at.push(folder);
             if batch.is_full() || (queue.is_empty() && !batch.is_empty()) {
                 let sent = std::mem::take(&mut batch).send(&self.root, &mut self.uplink);
                 match sent {
                     Ok(sent) => {
                         refused |= sent.refused;
                         self.note(sent);
+                        looked_at.clear();
                     }
                     Err(error) => {
                         // What is recorded already costs no more than a look.
                         folders
                             .into_iter()
                             .chain(queue.into_keys())
-                            .chain([folder])
+                            .chain(looked_at)
                             .for_each(|folder| self.dirty.whole(folder));
                         return Err(error);
                     }
@@ -344,7 +348,7 @@ impl Worker {
             }
         }
         if refused {
-            return Err(UplinkError::Later("what was uploaded as it is was refused".to_owned()));
+            return Err(UplinkError::Later("what some files hold cannot be kept yet".to_owned()));
         }
         Ok(())
     }

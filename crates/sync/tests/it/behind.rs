@@ -1,0 +1,209 @@
+//! What is behind the socket: PID 1, and a control plane whose clock moves with the bytes that it carries.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use channel::{Descriptors, Lines};
+use domain::ContentHash;
+use protocol::{Fault, FileRecord, FromSync, Offered, SYNC_BYTES, SyncAnswer, SyncRequest, ToSync};
+use sha2::{Digest, Sha256};
+use tokio::net::UnixStream;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// How long a URL is good.
+pub(crate) const GOOD_FOR: u64 = 300;
+
+/// How long something is waited for that comes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) kept: BTreeMap<Vec<u8>, FileRecord>,
+    /// What another disk recorded, and this one has not.
+    pub(crate) missing: BTreeMap<Vec<u8>, FileRecord>,
+    pub(crate) contents: HashMap<ContentHash, Vec<u8>>,
+    /// They are being removed.
+    pub(crate) going: HashSet<ContentHash>,
+    /// The upload that fails, once, counted down.
+    pub(crate) fails: Option<usize>,
+    /// How long each upload and download takes.
+    pub(crate) each_takes: u64,
+    pub(crate) clock: u64,
+    /// Uploads and downloads whose URL was not good any more.
+    pub(crate) expired: usize,
+    pub(crate) puts: usize,
+    pub(crate) gets: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct Behind {
+    state: Mutex<State>,
+    /// Something was asked and answered.
+    answered: Notify,
+}
+
+impl Behind {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub(crate) async fn until(&self, what: &str, is_so: impl Fn(&State) -> bool) {
+        let wait = async {
+            while !is_so(&self.state()) {
+                self.answered.notified().await;
+            }
+        };
+        let waited = timeout(LIMIT, wait).await;
+        assert!(waited.is_ok(), "waited {LIMIT:?} for {what}");
+    }
+
+    /// Has a workspace's files kept while the test goes on.
+    pub(crate) async fn serve(&self, workspace: &Path, test: impl Future<Output = ()>) {
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let settings = sync::Settings {
+            settle: Duration::from_millis(1),
+            look_again: Duration::from_secs(3_600),
+        };
+        let workspace = workspace.to_owned();
+        let keeps = std::thread::spawn(move || sync::run(far, &workspace, settings));
+        tokio::select! {
+            () = self.answer(UnixStream::from_std(near).unwrap()) => {}
+            () = test => {}
+        }
+        // It ends when nobody is at the other end of the socket.
+        let ended = keeps.join().unwrap();
+        assert!(matches!(ended, Err(sync::SyncError::Uplink(_))), "{ended:?}");
+    }
+
+    async fn answer(&self, socket: UnixStream) {
+        let socket = Arc::new(socket);
+        let mut lines = Lines::new(Arc::clone(&socket), SYNC_BYTES, Descriptors::Taken);
+        while let Some(line) = lines.read().await.unwrap() {
+            let (number, done) = match line {
+                FromSync::Disk { .. } => {
+                    channel::write(&socket, &ToSync::Begin, None).await.unwrap();
+                    continue;
+                }
+                FromSync::Ask { number, request } => {
+                    let answer = self.state().ask(request);
+                    let answer = ToSync::Answer { number, answer };
+                    channel::write(&socket, &answer, None).await.unwrap();
+                    self.answered.notify_one();
+                    continue;
+                }
+                FromSync::Put { number, url, at, bytes } => {
+                    let file = File::from(lines.descriptor().unwrap());
+                    (number, self.state().put(&url, &file, at, bytes))
+                }
+                FromSync::Get { number, url, at, bytes } => {
+                    let file = File::from(lines.descriptor().unwrap());
+                    (number, self.state().get(&url, &file, at, bytes))
+                }
+                FromSync::Filled { .. } | FromSync::Flushed { .. } | FromSync::Said { .. } => continue,
+            };
+            let answer = match done {
+                Ok(()) => ToSync::Done { number },
+                Err((fault, reason)) => {
+                    let reason = reason.to_owned();
+                    ToSync::Failed { number, fault, reason }
+                }
+            };
+            channel::write(&socket, &answer, None).await.unwrap();
+        }
+    }
+}
+
+impl State {
+    fn sign(&self, sha256: ContentHash) -> String {
+        format!("{sha256} {}", self.clock + GOOD_FOR)
+    }
+
+    /// What a URL leads to, when it is good; time passes.
+    fn open(&mut self, url: &str) -> Result<ContentHash, (Fault, &'static str)> {
+        let (sha256, until) = url.split_once(' ').unwrap();
+        let until: u64 = until.parse().unwrap();
+        if self.clock > until {
+            self.expired += 1;
+            return Err((Fault::Passing, "the URL is good no more"));
+        }
+        self.clock += self.each_takes;
+        Ok(sha256.parse().unwrap())
+    }
+
+    fn put(&mut self, url: &str, file: &File, at: u64, bytes: u64) -> Result<(), (Fault, &'static str)> {
+        let sha256 = self.open(url)?;
+        if let Some(left) = self.fails {
+            self.fails = left.checked_sub(1);
+            if left == 0 {
+                return Err((Fault::Passing, "not now"));
+            }
+        }
+        let mut content = vec![0; usize::try_from(bytes).unwrap()];
+        file.read_exact_at(&mut content, at).unwrap();
+        assert_eq!(ContentHash(Sha256::digest(&content).into()), sha256);
+        self.contents.insert(sha256, content);
+        self.puts += 1;
+        Ok(())
+    }
+
+    fn get(&mut self, url: &str, file: &File, at: u64, bytes: u64) -> Result<(), (Fault, &'static str)> {
+        let sha256 = self.open(url)?;
+        let content = &self.contents[&sha256];
+        assert_eq!(content.len() as u64, bytes);
+        file.write_all_at(content, at).unwrap();
+        self.gets += 1;
+        Ok(())
+    }
+
+    fn ask(&mut self, request: SyncRequest) -> SyncAnswer {
+        let recorded = SyncAnswer::Recorded {
+            refused: Vec::new(),
+            full: Vec::new(),
+        };
+        match request {
+            SyncRequest::Begin => SyncAnswer::Begun {
+                missing: self.missing.len() as u64,
+            },
+            SyncRequest::Known { .. } => SyncAnswer::Known { files: Vec::new() },
+            SyncRequest::Missing { .. } => SyncAnswer::Page {
+                files: self.missing.values().cloned().collect(),
+                next: None,
+            },
+            SyncRequest::Placed { files } => {
+                for file in files {
+                    self.missing.remove(&file.path.0);
+                }
+                recorded
+            }
+            SyncRequest::NoRoom { .. } => recorded,
+            SyncRequest::Offer { contents } => {
+                let offers = contents.iter().map(|content| match content.sha256 {
+                    sha256 if self.going.contains(&sha256) => Offered::Later,
+                    sha256 if self.contents.contains_key(&sha256) => Offered::Stored,
+                    sha256 => Offered::Upload { url: self.sign(sha256) },
+                });
+                SyncAnswer::Offered {
+                    offers: offers.collect(),
+                }
+            }
+            SyncRequest::Record { gone, files } => {
+                for path in gone {
+                    self.kept.remove(&path.0);
+                }
+                for file in files {
+                    self.kept.insert(file.path.0.clone(), file);
+                }
+                recorded
+            }
+            SyncRequest::Fetch { contents } => SyncAnswer::Fetch {
+                urls: contents.iter().map(|content| self.sign(content.sha256)).collect(),
+            },
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The whole of it on real folders, with a PID 1 that answers as the real one does.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod behind;
+
+use std::fs;
+use std::os::unix::fs::{FileExt, symlink};
+use std::path::{Path, PathBuf};
+
+use behind::{Behind, GOOD_FOR};
+use domain::ContentHash;
+use protocol::{Content, FileRecord, Kept, PIECE, PathBytes, Piece};
+use sha2::{Digest, Sha256};
+use tempfile::TempDir;
+
+/// A workspace, and room beside it on the same disk.
+fn workspace() -> (TempDir, PathBuf) {
+    let disk = tempfile::tempdir().unwrap();
+    let workspace = disk.path().join("workspace");
+    fs::create_dir(&workspace).unwrap();
+    (disk, workspace)
+}
+
+/// Files that no other has the content of, by folder.
+fn fill(tree: &Path, folders: usize, files: usize) {
+    for folder in 0..folders {
+        let folder = tree.join(format!("{folder}"));
+        fs::create_dir_all(&folder).unwrap();
+        for file in 0..files {
+            let file = folder.join(format!("{file}"));
+            fs::write(&file, file.as_os_str().as_encoded_bytes()).unwrap();
+        }
+    }
+}
+
+/// A file that another disk recorded, with what stands at the beginning of each of its pieces.
+fn recorded(behind: &Behind, path: &str, pieces: &[String]) {
+    let mut all = behind.state();
+    let pieces: Vec<Piece> = (0..)
+        .zip(pieces)
+        .map(|(number, bytes)| {
+            let sha256 = ContentHash(Sha256::digest(bytes).into());
+            all.contents.insert(sha256, bytes.clone().into_bytes());
+            let bytes = bytes.len() as u64;
+            Piece {
+                at: number * PIECE,
+                content: Content { sha256, bytes },
+            }
+        })
+        .collect();
+    let bytes = pieces.last().map_or(0, |last| last.at + last.content.bytes);
+    let path = PathBytes(path.as_bytes().to_vec());
+    let record = FileRecord {
+        path: path.clone(),
+        kept: Kept::File { bytes, pieces },
+        mode: 0o644,
+        changed: 0,
+        stamp: 0,
+    };
+    all.missing.insert(path.0, record);
+}
+
+#[tokio::test]
+async fn a_tree_of_which_one_upload_fails_is_kept_whole() {
+    let (disk, workspace) = workspace();
+    fs::create_dir(workspace.join("known")).unwrap();
+    let behind = Behind::default();
+    let test = async {
+        behind
+            .until("the folder to be kept", |state| state.kept.len() == 1)
+            .await;
+        // It comes at once, so that nothing but its own name is heard of.
+        fill(&disk.path().join("tree"), 100, 5);
+        // One of the second batch.
+        behind.state().fails = Some(70);
+        fs::rename(disk.path().join("tree"), workspace.join("known/tree")).unwrap();
+        behind
+            .until("all of the tree to be kept", |state| state.kept.len() == 2 + 100 + 500)
+            .await;
+        assert_eq!(behind.state().fails, None, "one has failed");
+    };
+    behind.serve(&workspace, test).await;
+}
+
+#[tokio::test]
+async fn what_takes_longer_than_urls_are_good_comes_back() {
+    let (_disk, workspace) = workspace();
+    let behind = Behind::default();
+    let pieces: Vec<String> = (0..128).map(|number| format!("piece {number}")).collect();
+    recorded(&behind, "large", &pieces);
+    behind.state().each_takes = 5;
+    let test = async {
+        behind
+            .until("the file to be back", |state| state.missing.is_empty())
+            .await;
+    };
+    behind.serve(&workspace, test).await;
+    let file = fs::File::open(workspace.join("large")).unwrap();
+    for (number, piece) in (0..).zip(&pieces) {
+        let mut found = vec![0; piece.len()];
+        file.read_exact_at(&mut found, number * PIECE).unwrap();
+        assert_eq!(&found, piece.as_bytes());
+    }
+    let state = behind.state();
+    assert!(state.clock > 2 * GOOD_FOR, "{}", state.clock);
+    assert_eq!((state.expired, state.gets), (0, pieces.len()), "each was fetched once");
+}
+
+#[tokio::test]
+async fn uploads_that_take_longer_than_urls_are_good_go_on() {
+    let (disk, workspace) = workspace();
+    let behind = Behind::default();
+    behind.state().each_takes = 6;
+    fill(&disk.path().join("workspace"), 1, 120);
+    let test = async {
+        behind
+            .until("all files to be kept", |state| state.kept.len() == 1 + 120)
+            .await;
+    };
+    behind.serve(&workspace, test).await;
+    let state = behind.state();
+    assert!(state.clock > 2 * GOOD_FOR, "{}", state.clock);
+    assert_eq!((state.expired, state.puts), (0, 120));
+}
+
+#[tokio::test]
+async fn a_content_that_is_being_removed_holds_up_its_own_file_only() {
+    let (_disk, workspace) = workspace();
+    let behind = Behind::default();
+    let going = ContentHash(Sha256::digest("being removed").into());
+    behind.state().going.insert(going);
+    for name in ["being removed", "other", "third"] {
+        fs::write(workspace.join(name), name).unwrap();
+    }
+    let test = async {
+        behind
+            .until("the others to be kept", |state| state.kept.len() == 2)
+            .await;
+        behind.state().going.clear();
+        behind.until("it to be kept", |state| state.kept.len() == 3).await;
+    };
+    behind.serve(&workspace, test).await;
+}
+
+#[tokio::test]
+async fn what_an_interrupted_way_back_left_is_removed() {
+    let (disk, workspace) = workspace();
+    let behind = Behind::default();
+    recorded(&behind, "a/b/file", &["content".to_owned()]);
+    fs::create_dir_all(workspace.join("a/b")).unwrap();
+    fs::create_dir(disk.path().join("outside")).unwrap();
+    symlink("../outside", workspace.join("link")).unwrap();
+    let left = ["a/b/.belljar-sync-77-0.new", ".belljar-sync-1-31.new"].map(|name| workspace.join(name));
+    // Somebody's own, or not here.
+    let others = [
+        workspace.join("a/.belljar-sync-notes.new"),
+        workspace.join("a/.belljar-sync-7.new"),
+        disk.path().join("outside/.belljar-sync-77-0.new"),
+    ];
+    for file in left.iter().chain(&others) {
+        fs::write(file, "").unwrap();
+    }
+    fs::create_dir(workspace.join(".belljar-sync-77-1.new")).unwrap();
+    let test = async {
+        behind
+            .until("the file to be back", |state| state.missing.is_empty())
+            .await;
+    };
+    behind.serve(&workspace, test).await;
+    assert!(left.iter().all(|file| !file.exists()));
+    assert!(others.iter().all(|file| file.exists()));
+    assert!(workspace.join(".belljar-sync-77-1.new").is_dir());
+}
