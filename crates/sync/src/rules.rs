@@ -43,9 +43,8 @@ impl Rules {
             // Ours are well formed.
             let _ = builder.add_line(None, line);
         }
-        let _ = builder.add_line(None, &format!("/{}*/", protocol::IMPORT_FOLDERS));
         // A workspace that is being unpacked, until it takes the place of the one before.
-        let _ = builder.add_line(None, &format!("{IMPORT_FOLDERS}*/"));
+        let _ = builder.add_line(None, &format!("/{IMPORT_FOLDERS}*/"));
         for line in text(root).lines() {
             // One that is not is left out.
             let _ = builder.add_line(None, line);
@@ -101,7 +100,13 @@ mod tests {
         assert!(usual.leave_out(b"web/node_modules", true));
         assert!(usual.leave_out(b"a/.belljar-7-1.new", false));
         assert!(usual.leave_out(b".belljar-import-7", true));
-        for (path, folder) in [("src", true), ("node_modules", false), ("target", true), (".git", true)] {
+        for (path, folder) in [
+            ("src", true),
+            ("node_modules", false),
+            ("target", true),
+            (".git", true),
+            ("a/.belljar-import-7", true),
+        ] {
             assert!(!usual.leave_out(path.as_bytes(), folder), "{path}");
         }
         let own = rules("*.log\n!keep.log\n/top\n!.venv/\nbroken[\n");

@@ -1,13 +1,13 @@
 //! Paths below the workspace, and the only way to what they lead to.
 
 use std::ffi::OsStr;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
+use sha2::{Digest, Sha256};
 
 /// A path relative to the workspace; empty for itself.
 pub(crate) type Relative = Vec<u8>;
@@ -54,19 +54,27 @@ pub(crate) fn as_path(relative: &[u8]) -> &Path {
 /// What a file's state is known by: any change of its content, its permissions or itself changes this too. Of a folder only
 /// what is its own counts, not what is in it.
 pub(crate) fn stamp(status: &Stat) -> i64 {
-    let mut hasher = DefaultHasher::new();
-    (status.st_mode, status.st_ino).hash(&mut hasher);
-    if FileType::from_raw_mode(status.st_mode) != FileType::Directory {
-        (
-            status.st_size,
-            status.st_mtime,
-            status.st_mtime_nsec,
-            status.st_ctime,
-            status.st_ctime_nsec,
-        )
-            .hash(&mut hasher);
+    let own = [u64::from(status.st_mode), status.st_ino];
+    let content = [
+        status.st_size.cast_unsigned(),
+        status.st_mtime.cast_unsigned(),
+        status.st_mtime_nsec,
+        status.st_ctime.cast_unsigned(),
+        status.st_ctime_nsec,
+    ];
+    let is_folder = FileType::from_raw_mode(status.st_mode) == FileType::Directory;
+    digest(&own, if is_folder { &[] } else { &content })
+}
+
+/// Stamps are kept for longer than any runtime: the same of every build of it.
+fn digest(own: &[u64], content: &[u64]) -> i64 {
+    let mut hasher = Sha256::new();
+    for field in own.iter().chain(content) {
+        hasher.update(field.to_le_bytes());
     }
-    i64::from_ne_bytes(hasher.finish().to_ne_bytes())
+    let mut first = [0; 8];
+    first.copy_from_slice(&hasher.finalize()[..8]);
+    i64::from_le_bytes(first)
 }
 
 /// When a file's content was changed, in nanoseconds since 1970.
@@ -76,4 +84,16 @@ pub(crate) fn changed(status: &Stat) -> i64 {
         .st_mtime
         .saturating_mul(1_000_000_000)
         .saturating_add(nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_the_same_in_every_build() {
+        let own = [0o100_644, 7];
+        assert_eq!(digest(&own, &[5, 1, 2, 3, 4]), 6_054_450_621_801_689_564);
+        assert_eq!(digest(&own, &[]), -5_582_948_710_045_317_295);
+    }
 }
