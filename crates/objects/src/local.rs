@@ -15,6 +15,7 @@ use crate::objects::{Key, ObjectError, Stream, unavailable};
 
 const WRITE: &str = "write an object";
 const PIECE: usize = 64 << 10;
+const TRIES: u32 = 16;
 
 /// Room that is left to others on the same disk, the store among them.
 const RESERVE: u64 = 512 << 20;
@@ -33,7 +34,9 @@ impl Local {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            fs::create_dir(folder.join("unfinished"))
+            fs::create_dir(folder.join("unfinished"))?;
+            sync(&folder)?;
+            sync(&std::path::absolute(&folder)?.join(".."))
         };
         make().map_err(|error| ObjectError::Settings(format!("the folder {}: {error}", folder.display())))?;
         Ok(Self {
@@ -76,12 +79,19 @@ impl Local {
             return Err(other("its checksum is another".to_owned()));
         }
         let place = self.place(key);
+        let sessions = self.folder.join("sessions");
         blocking(move || {
             file.as_file().sync_all()?;
-            let folder = place.parent().unwrap_or(Path::new("/"));
-            fs::create_dir_all(folder)?;
-            file.persist(&place)?;
-            fs::File::open(folder)?.sync_all()
+            set(file, &place)?;
+            // Each of them may have been made for it.
+            for folder in place
+                .ancestors()
+                .skip(1)
+                .take_while(|folder| folder.starts_with(&sessions))
+            {
+                sync(folder)?;
+            }
+            Ok(())
         })
         .await
         .map_err(unwritten)
@@ -112,10 +122,21 @@ impl Local {
     }
 
     pub(crate) async fn delete(&self, key: Key) -> Result<(), ObjectError> {
-        match tokio::fs::remove_file(self.place(key)).await {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(unavailable("remove an object")(error)),
-            _ => Ok(()),
-        }
+        let place = self.place(key);
+        let remove = move || {
+            match fs::remove_file(&place) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            for folder in place.ancestors().skip(1).take(2) {
+                if fs::remove_dir(folder).is_err() {
+                    // There is something in it.
+                    break;
+                }
+            }
+            Ok(())
+        };
+        blocking(remove).await.map_err(unavailable("remove an object"))
     }
 
     /// A session's objects are spread over folders by their first two digits.
@@ -124,6 +145,32 @@ impl Local {
         let session = self.folder.join("sessions").join(key.session.to_string());
         session.join(&name[..2]).join(name)
     }
+}
+
+/// Puts a file in its place. The folder goes with the last object in it, which may be at this moment.
+fn set(mut file: NamedTempFile, place: &Path) -> io::Result<()> {
+    let mut tries = 1;
+    loop {
+        let error = match fs::create_dir_all(place.parent().unwrap_or(place)) {
+            Ok(()) => match file.persist(place) {
+                Ok(_) => return Ok(()),
+                Err(failed) => {
+                    file = failed.file;
+                    failed.error
+                }
+            },
+            Err(error) => error,
+        };
+        if error.kind() != io::ErrorKind::NotFound || tries == TRIES {
+            return Err(error);
+        }
+        tries += 1;
+    }
+}
+
+/// What stands in a folder stays when the machine's power goes.
+fn sync(folder: &Path) -> io::Result<()> {
+    fs::File::open(folder)?.sync_all()
 }
 
 fn unwritten(error: io::Error) -> ObjectError {

@@ -74,9 +74,35 @@ async fn a_folder_keeps_objects() {
     let third = key(SessionId::new(), b"third");
     assert!(objects.put(third, 5, pieces(b"third and more")).await.is_err());
     assert_eq!(objects.head(third).await.unwrap(), None);
-    // Nothing that was begun is left.
+    objects.delete(third).await.unwrap();
+    // Nothing that was begun is left, and no folder of a session without objects.
     let left = std::fs::read_dir(folder.path().join("objects/unfinished")).unwrap();
     assert_eq!(left.count(), 0);
+    let gone = folder.path().join("objects/sessions").join(third.session.to_string());
+    objects.put(third, 5, pieces(b"third")).await.unwrap();
+    assert!(gone.exists());
+    objects.delete(third).await.unwrap();
+    assert!(!gone.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_kept_while_the_last_beside_it_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let objects = Objects::open(Store::Local(folder.path().join("objects"))).unwrap();
+    let session = SessionId::new();
+    let (one, other) = (key(session, b"one"), key(session, b"other"));
+    for _ in 0..50 {
+        let keep = async {
+            objects.put(one, 3, pieces(b"one")).await.unwrap();
+        };
+        let remove = async {
+            objects.put(other, 5, pieces(b"other")).await.unwrap();
+            objects.delete(other).await.unwrap();
+        };
+        futures::join!(keep, remove);
+        assert_eq!(content(&objects, one).await, b"one");
+        objects.delete(one).await.unwrap();
+    }
 }
 
 /// A file system of its own, until this is dropped.
