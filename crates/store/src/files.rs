@@ -4,6 +4,8 @@
 //! after a while: first its row says that it goes, then the object is removed, then the row, so that it is never removed
 //! under somebody who was told that it is there.
 
+use std::collections::HashMap;
+
 use domain::{ContentHash, Event, NumberedEvent, SessionId};
 
 use crate::batch::{Bind, binds};
@@ -70,7 +72,13 @@ impl Store {
             let mut count = workspace.integer("contents")?;
             let mut used = None;
             let mut states = Vec::with_capacity(contents.len());
+            let mut seen = HashMap::new();
+            let mut comes = false;
             for (sha256, bytes) in contents {
+                if let Some(state) = seen.get(&sha256) {
+                    states.push(*state);
+                    continue;
+                }
                 let sql = "SELECT going, unused FROM contents WHERE session_id = $1 AND sha256 = $2";
                 let state = match work.one(sql, binds![session, Hash(sha256.0)])? {
                     Some(row) if row.integer("going")? == GOING => ContentState::Going,
@@ -99,6 +107,7 @@ impl Store {
                         if fits {
                             all += bytes;
                             count += 1;
+                            comes = true;
                             come(work, session, sha256, bytes)?;
                             ContentState::Wanted
                         } else {
@@ -106,10 +115,12 @@ impl Store {
                         }
                     }
                 };
+                seen.insert(sha256, state);
                 states.push(state);
             }
             let full = states.contains(&ContentState::Full);
-            let room_again = told && states.contains(&ContentState::Wanted) && !full;
+            // What came before says nothing of the room that there is now.
+            let room_again = told && comes && !full;
             let mut events = Vec::new();
             if full != told && (full || room_again) {
                 work.batch.add(

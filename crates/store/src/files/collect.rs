@@ -43,6 +43,27 @@ impl Store {
         .await
     }
 
+    /// An object that was taken cannot be removed: it comes again after all that nothing needs by now.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn put_off_content(
+        &self,
+        asker: Asker,
+        session: SessionId,
+        sha256: ContentHash,
+    ) -> Result<(), StoreError> {
+        asker.must_be_system("collect contents of files")?;
+        self.write("collect contents of files", move |work| {
+            work.batch.add(
+                "UPDATE contents SET unused = $3 WHERE session_id = $1 AND sha256 = $2 AND going = 1",
+                binds![session, Hash(sha256.0), work.now],
+            );
+            Ok(())
+        })
+        .await
+    }
+
     /// An object that was taken is removed.
     ///
     /// # Errors

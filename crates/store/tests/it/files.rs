@@ -208,3 +208,57 @@ async fn what_a_disk_never_had_is_not_deleted_with_its_folder() {
         []
     );
 }
+
+#[tokio::test]
+async fn a_content_that_is_named_twice_counts_once() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let store = &place.store;
+    let twice = vec![(hash(1), 10), (hash(2), 10), (hash(1), 10)];
+    let (states, _) = store.offer_contents(SYSTEM, session, twice, ROOM).await.unwrap();
+    assert_eq!(states, [ContentState::Wanted; 3]);
+    assert_eq!(store.workspace(SYSTEM, session).await.unwrap().unwrap().bytes, 20);
+    place.pass(Duration::from_secs(100));
+    for (session, sha256) in store.take_unused_contents(SYSTEM, place.now(), 10).await.unwrap() {
+        store.forget_content(SYSTEM, session, sha256).await.unwrap();
+    }
+    assert_eq!(store.workspace(SYSTEM, session).await.unwrap().unwrap().bytes, 0);
+}
+
+#[tokio::test]
+async fn what_is_offered_once_more_does_not_say_that_there_is_room() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let offer = async |content: u8, bytes: u64| {
+        let offered = vec![(hash(content), bytes)];
+        let (states, events) = place
+            .store
+            .offer_contents(SYSTEM, session, offered, ROOM)
+            .await
+            .unwrap();
+        (states[0], events.len())
+    };
+    assert_eq!(offer(1, 900).await, (ContentState::Wanted, 0));
+    assert_eq!(offer(2, 900).await, (ContentState::Wanted, 0));
+    assert_eq!(offer(3, 900).await, (ContentState::Full, 1));
+    assert_eq!(offer(1, 900).await, (ContentState::Wanted, 0));
+    assert_eq!(offer(3, 900).await, (ContentState::Full, 0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_removed_comes_after_what_can() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let store = &place.store;
+    for content in [1, 2] {
+        assert_eq!(offer(&place, session, content).await, ContentState::Wanted);
+        place.pass(Duration::from_secs(1));
+    }
+    place.pass(Duration::from_secs(100));
+    let take = async || store.take_unused_contents(SYSTEM, place.now(), 1).await.unwrap();
+    assert_eq!(take().await, [(session, hash(1))]);
+    store.put_off_content(SYSTEM, session, hash(1)).await.unwrap();
+    // It is not there for anybody all the same.
+    assert_eq!(offer(&place, session, 1).await, ContentState::Going);
+    assert_eq!(take().await, [(session, hash(2))]);
+}
