@@ -11,7 +11,7 @@ use causes::with_causes;
 use domain::{SandboxId, SessionId, Timestamp};
 use futures::StreamExt;
 use link::server::{FileSource, ServiceAnswer};
-use objects::{Key, Method, ObjectError, Objects, Ticket, Tickets};
+use objects::{Key, Method, ObjectError, Objects, Ticket, TicketError, Tickets};
 use protocol::{
     Content, KnownFile, Offered, PathBytes, Refusal, RefusalCode, SYNC_ITEMS, SyncAnswer, SyncCall, SyncRequest,
 };
@@ -334,7 +334,11 @@ fn sign(files: &Files, method: Method, session: SessionId, content: Content, now
 /// What a URL allows, if it is this session's.
 fn ticket(files: &Files, method: Method, session: SessionId, url: &str, now: Timestamp) -> Result<Ticket, Refusal> {
     let ticket = files.tickets.check(method, url, now);
-    let ticket = ticket.map_err(|error| invalid(error.to_string()))?;
+    let ticket = ticket.map_err(|error| match error {
+        TicketError::Unsigned => invalid(error.to_string()),
+        // Whoever asks for another gets one.
+        TicketError::Expired => later(error.to_string()),
+    })?;
     if ticket.key.session != session {
         return Err(Refusal::new(
             RefusalCode::Denied,

@@ -12,6 +12,9 @@ use crate::Control;
 /// Contents that are taken at once.
 const AT_ONCE: u32 = 256;
 
+/// When so many cannot be removed one after the other, no other can be either for now.
+const MOST_IN_A_ROW: u32 = 16;
+
 impl Control {
     /// Begins to remove contents that no file needs.
     pub(crate) fn begin_collecting(&self) {
@@ -29,11 +32,13 @@ impl Control {
         });
     }
 
-    /// Removes some; how many there were. What cannot be removed now is taken again the next time.
+    /// Removes some; how many were taken, and none where nothing more is to be hoped for now. What cannot be removed is taken
+    /// again when it has been unused for as long once more.
     async fn collect(&self, files: &Files) -> usize {
         let grace = i64::try_from(files.grace.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp(Timestamp::now().0.saturating_sub(grace));
-        let taken = match self.0.store.take_unused_contents(Asker::System, before, AT_ONCE).await {
+        let store = &self.0.store;
+        let taken = match store.take_unused_contents(Asker::System, before, AT_ONCE).await {
             Ok(taken) => taken,
             Err(error) => {
                 tracing::warn!(
@@ -44,17 +49,27 @@ impl Control {
             }
         };
         let count = taken.len();
+        let (mut removed, mut in_a_row) = (0, 0);
         for (session, sha256) in taken {
-            let removed = files.objects.delete(Key { session, sha256 }).await;
-            if let Err(error) = removed {
-                tracing::warn!(%session, error = with_causes(&error), "a content that no file needs cannot be removed");
+            let noted = match files.objects.delete(Key { session, sha256 }).await {
+                Ok(()) => {
+                    (removed, in_a_row) = (removed + 1, 0);
+                    store.forget_content(Asker::System, session, sha256).await
+                }
+                Err(error) => {
+                    tracing::warn!(%session, error = with_causes(&error), "a content that no file needs cannot be removed");
+                    in_a_row += 1;
+                    store.put_off_content(Asker::System, session, sha256).await
+                }
+            };
+            if let Err(error) = noted {
+                tracing::warn!(%session, error = with_causes(&error), "what became of a content that no file needs cannot be written down");
                 return 0;
             }
-            if let Err(error) = self.0.store.forget_content(Asker::System, session, sha256).await {
-                tracing::warn!(%session, error = with_causes(&error), "a content that was removed cannot be forgotten");
+            if in_a_row == MOST_IN_A_ROW {
                 return 0;
             }
         }
-        count
+        if removed == 0 { 0 } else { count }
     }
 }

@@ -302,6 +302,30 @@ async fn what_no_file_has_any_more_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_content_that_cannot_be_removed_keeps_no_other() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let world = in_bucket(&bucket, |files| files.grace = Duration::ZERO).await;
+    let (_, workspace) = session(&world).await;
+    let has = async |wanted: &[&str]| {
+        testkit::eventually_async("the contents", async || (bucket.contents() == wanted).then_some(())).await;
+    };
+    bucket.hold(Some(b"held"));
+    fs::write(workspace.join("file"), "held").unwrap();
+    has(&["held"]).await;
+    fs::remove_file(workspace.join("file")).unwrap();
+    testkit::eventually_async("the removal to be tried", async || (bucket.failed() > 0).then_some(())).await;
+    for (name, content) in [("one", "first"), ("two", "second")] {
+        fs::write(workspace.join(name), content).unwrap();
+    }
+    has(&["first", "held", "second"]).await;
+    fs::remove_file(workspace.join("one")).unwrap();
+    has(&["held", "second"]).await;
+    bucket.hold(None);
+    has(&["second"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_never_rests_is_uploaded_at_a_bounded_rate_and_its_end_is_kept() {
     let tasks = lifecycle::Tasks::new();
     let bucket = Bucket::start(&tasks).await;
@@ -377,6 +401,12 @@ async fn threat_116_and_117_and_118_a_sandbox_reaches_its_own_contents_only() {
         let body = futures::StreamExt::boxed(futures::stream::iter([Ok(bytes::Bytes::from_static(bytes))]));
         client.keep_object(url, bytes.len() as u64, body).await
     };
+    // What was good once is no refusal: whoever asks anew gets another.
+    world.set_clock_ahead(objects::GOOD_FOR + Duration::from_secs(1));
+    let is_over = |error: &ClientError| matches!(error, ClientError::Refused(refusal) if refusal.code == protocol::RefusalCode::Unavailable);
+    let expired = put(url, b"abcd").await.unwrap_err();
+    assert!(is_over(&expired), "{expired:?}");
+    world.set_clock_ahead(Duration::ZERO);
     // Another content, another length, another key, another session, another method.
     assert!(matches!(put(url, b"abcd").await, Err(ClientError::Refused(_))));
     assert!(matches!(put(url, b"abcde").await, Err(ClientError::Refused(_))));

@@ -32,6 +32,8 @@ pub(crate) struct Bucket {
     /// Requests that were not answered as wanted.
     failed: AtomicUsize,
     puts: AtomicUsize,
+    /// What has this content cannot be removed.
+    held: Mutex<Option<&'static [u8]>>,
 }
 
 impl Bucket {
@@ -43,6 +45,7 @@ impl Bucket {
             objects: Mutex::default(),
             failed: AtomicUsize::new(0),
             puts: AtomicUsize::new(0),
+            held: Mutex::default(),
         });
         let serving = Arc::clone(&bucket);
         let of_connections = tasks.clone();
@@ -82,6 +85,11 @@ impl Bucket {
 
     pub(crate) fn puts(&self) -> usize {
         self.puts.load(Ordering::SeqCst)
+    }
+
+    /// Only what has this content cannot be removed.
+    pub(crate) fn hold(&self, content: Option<&'static [u8]>) {
+        *self.held.lock().unwrap() = content;
     }
 
     /// The contents that are there, sorted.
@@ -151,6 +159,11 @@ impl Bucket {
                 (200, Vec::new())
             }
             "delete" => {
+                let held = *self.held.lock().unwrap();
+                if held.is_some() && objects.get(&path).map(Vec::as_slice) == held {
+                    self.failed.fetch_add(1, Ordering::SeqCst);
+                    return (403, b"<Error><Code>AccessDenied</Code></Error>".to_vec());
+                }
                 objects.remove(&path);
                 (204, Vec::new())
             }
