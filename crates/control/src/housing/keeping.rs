@@ -58,10 +58,12 @@ impl Control {
         let Some(housed) = live.seat.housed.try_lock().ok().and_then(|seat| seat.clone()) else {
             return;
         };
-        // The host agent may be away for a while: nobody is kept from the sandbox meanwhile.
-        let socket = housed.socket.load(Ordering::SeqCst);
-        if let Some(now) = self.followed(&housed.linked, socket).await {
-            housed.socket.store(now, Ordering::SeqCst);
+        // The host agent may be away for a while: nobody is kept from the sandbox meanwhile. What is frozen dials nobody.
+        if !housed.usage.is_frozen() {
+            let socket = housed.socket.load(Ordering::SeqCst);
+            if let Some(now) = self.followed(&housed.linked, socket).await {
+                housed.socket.store(now, Ordering::SeqCst);
+            }
         }
         if !live.seat.is_taken() {
             // It is built in, and nobody's to be put to sleep.
