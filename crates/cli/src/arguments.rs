@@ -430,13 +430,29 @@ pub enum SandboxCommand {
     /// Show what a sandbox's runtime said last.
     Logs {
         /// The sandbox's id, or its last twelve digits, as they are listed.
+        #[arg(value_parser = sandbox_name)]
         sandbox: String,
     },
     /// Remove one. Its session goes on in another; its files stay.
     Rm {
         /// The sandbox's id, or its last twelve digits, as they are listed.
+        #[arg(value_parser = sandbox_name)]
         sandbox: String,
     },
+}
+
+/// The last digits of an id, which are its own; those before say when it was made.
+pub(crate) const SHORT_ID: usize = 12;
+
+/// What may name a sandbox.
+fn sandbox_name(text: &str) -> Result<String, String> {
+    let is_digit = |letter: char| letter.is_ascii_hexdigit() || letter == '-';
+    if text.len() >= SHORT_ID && text.chars().all(is_digit) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "a sandbox is named by its id, or by the last {SHORT_ID} digits of it, as `belljar sandbox list` shows them"
+    ))
 }
 
 /// What is approved.

@@ -302,7 +302,7 @@ impl Control {
             }
         }
         self.bring_files(live).await?;
-        if let Some(housed) = self.adopt(live).await {
+        if let Some(housed) = self.adopt(live).await? {
             return Ok(live.seat.take(&mut seat, housed));
         }
         let _promised = self.make_room(live).await?;
@@ -354,6 +354,11 @@ impl Control {
         loop {
             let mut seat = live.seat.housed.lock().await;
             let is_used = seat.as_ref().is_some_and(|housed| housed.usage.is_used());
+            let stored = self.0.store.session(Asker::System, live.session).await;
+            if is_used && stored.is_ok_and(|stored| stored.archived.is_none()) {
+                // A prompt brought the session back.
+                return;
+            }
             if !is_used || began.elapsed() >= SERVED_WITHIN {
                 if let Some(housed) = seat.take() {
                     self.discard(live, &housed, state, reason).await;

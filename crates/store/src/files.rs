@@ -390,11 +390,6 @@ fn replace(
     file: WorkspaceFile,
 ) -> Result<(), StoreError> {
     let weight = file.weight();
-    work.batch.add(
-        "UPDATE workspaces SET weight = weight + $3 - COALESCE((SELECT weight FROM files \
-         WHERE session_id = $1 AND path = $2), 0) WHERE session_id = $1",
-        binds![session, file.path.clone(), weight],
-    );
     let sql = "SELECT kind FROM files WHERE session_id = $1 AND path = $2";
     let before = work.one(sql, binds![session, file.path.clone()])?;
     let before = before.map(|row| row.text("kind")).transpose()?;
@@ -418,6 +413,12 @@ fn replace(
         }
         _ => {}
     }
+    // What was removed just now weighs nothing any more.
+    work.batch.add(
+        "UPDATE workspaces SET weight = weight + $3 - COALESCE((SELECT weight FROM files \
+         WHERE session_id = $1 AND path = $2), 0) WHERE session_id = $1",
+        binds![session, file.path.clone(), weight],
+    );
     work.batch.add(
         "INSERT INTO files (session_id, path, kind, bytes, target, mode, changed, stamp, disk, version, weight) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) \

@@ -295,6 +295,11 @@ impl Store {
         let (state, reason) = (state.to_owned(), reason.map(str::to_owned));
         self.write("tell of a sandbox", move |work| {
             let mut head = Head::read(work, session)?;
+            let same = "SELECT 1 AS same FROM sessions WHERE id = $1 AND sandbox = $2 AND sandbox_state = $3";
+            if work.one(same, binds![session, sandbox, state.as_str()])?.is_some() {
+                // It was told by a process before this one.
+                return head.finish(work);
+            }
             work.batch.add(
                 "UPDATE sessions SET sandbox = $2, sandbox_state = $3 WHERE id = $1",
                 binds![session, sandbox, state.as_str()],

@@ -117,14 +117,13 @@ fn what_comes_while_it_falls_asleep_is_served() {
             }
         });
     });
+    let slept = |event: &Value| event["state"] == "frozen" || event["state"] == "hibernated";
+    belljar.wait_for(&session, "it to sleep", |seen| seen.of("sandbox").any(slept));
     let asker = Asker::new(&belljar, &session, seed);
     for round in 0..rounds {
         asker.gets(&format!("file-{round}"));
     }
-    let seen = belljar.transcript(&session);
-    seen.assert_whole();
-    let slept = |event: &Value| event["state"] == "frozen" || event["state"] == "hibernated";
-    assert!(seen.of("sandbox").any(slept), "it never slept");
+    belljar.transcript(&session).assert_whole();
 }
 
 #[test]

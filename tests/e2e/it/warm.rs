@@ -51,8 +51,12 @@ fn a_session_gets_what_was_made_ahead_whoever_is_killed() {
             .trim(),
         "x"
     );
-    assert!(belljar.done(&["sandbox", "stats"]).contains(&first));
-    belljar.done(&["sandbox", "logs", &first]);
+    assert!(belljar.done(&["sandbox", "stats", "--json"]).contains(&first));
+    let short = &first[first.len() - 12..];
+    assert!(belljar.done(&["sandbox", "stats"]).contains(short));
+    for id in [&first, short] {
+        belljar.done(&["sandbox", "logs", id]);
+    }
 
     // What a killed control plane made ahead is gone, what was a session's is not.
     let second = warm(&belljar, &[]);

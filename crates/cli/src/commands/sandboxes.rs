@@ -5,7 +5,7 @@ use std::io::Write;
 use domain::SandboxId;
 use serde_json::{Value, json};
 
-use crate::arguments::SandboxCommand;
+use crate::arguments::{SHORT_ID, SandboxCommand};
 use crate::terminal::{harmless, one_line};
 use crate::{Client, ClientError, Outcome};
 
@@ -78,12 +78,9 @@ async fn listed(client: &Client, columns: &[Column], json: bool) -> Result<(), C
     table(rows, columns, json)
 }
 
-/// The last digits of an id, which are its own; those before say when it was made.
-const SHORT: usize = 12;
-
 fn short(row: &Value) -> String {
     let id = text(&row["id"]);
-    id.get(id.len().saturating_sub(SHORT)..).unwrap_or(&id).to_owned()
+    id.get(id.len().saturating_sub(SHORT_ID)..).unwrap_or(&id).to_owned()
 }
 
 /// The id of the sandbox that is meant: by all of it, or by its last digits, as they are listed.
@@ -93,7 +90,7 @@ async fn found(client: &Client, named: &str) -> Result<String, ClientError> {
     }
     let answer: Value = client.get("/sandboxes").await?;
     let rows = answer["sandboxes"].as_array().into_iter().flatten();
-    let mut meant = rows.filter(|row| named.len() >= SHORT && text(&row["id"]).ends_with(named));
+    let mut meant = rows.filter(|row| text(&row["id"]).ends_with(named));
     match (meant.next(), meant.next()) {
         (Some(row), None) => Ok(text(&row["id"])),
         _ => Err(ClientError::Refused {

@@ -230,14 +230,24 @@ pub(crate) fn holds(folder: &Path) -> Result<bool, ProviderError> {
     Ok(about.f_type as u64 & 0xffff_ffff == MAGIC)
 }
 
-/// Mounts the file with the pool, which is made at the first time.
+/// Mounts the file with the pool, which is made at the first time. One that cannot be mounted then is removed: nobody's disk
+/// is in it, and the next start must not take it for one that is in use.
 fn mount_file(config: &Config, folder: &Path) -> Result<(), ProviderError> {
     let path = config.data.join(FILE);
-    if !path.exists() {
-        make_file(config, &path)?;
+    if path.exists() {
+        return mount_at(&path, folder);
     }
+    make_file(config, &path)?;
+    let mounted = mount_at(&path, folder);
+    if mounted.is_err() {
+        unless_missing(fs::remove_file(&path)).attempt(|| format!("remove {}", path.display()))?;
+    }
+    mounted
+}
+
+fn mount_at(path: &Path, folder: &Path) -> Result<(), ProviderError> {
     let attempt = || format!("mount {} at {}", path.display(), folder.display());
-    let file = File::options().read(true).write(true).open(&path).attempt(attempt)?;
+    let file = File::options().read(true).write(true).open(path).attempt(attempt)?;
     let device = sys::loop_device::LoopDevice::attach(&file).attempt(attempt)?;
     // One pool is one device, so nothing needs finding; and the first that fills is the pool, not a neighbour.
     let mount = mount::mount_file_system("btrfs", device.path(), &[]).attempt(attempt)?;

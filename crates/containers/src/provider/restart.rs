@@ -80,7 +80,10 @@ pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>
         let name = entry.attempt(|| format!("list {}", all.path().display()))?.file_name();
         let folder = folder(workshop, &name.to_string_lossy());
         let Some(record) = folder.read()? else {
-            // Killed before the record was written: nothing else is there yet.
+            // Killed before the record was written: nothing else is there yet. Or it was lost: what is there is nobody's.
+            if let Ok(id) = name.to_string_lossy().parse() {
+                clear_unrecorded(workshop, id)?;
+            }
             folder.remove()?;
             continue;
         };
@@ -121,6 +124,20 @@ pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>
         found.insert(held.record.spec.id, Arc::new(held));
     }
     Ok(found)
+}
+
+/// Ends what there is of a sandbox of which nothing is written down.
+fn clear_unrecorded(workshop: &Workshop, id: SandboxId) -> Result<(), ProviderError> {
+    let attempt = || format!("end the processes of sandbox {id}, of which nothing is written down");
+    let group = workshop.maker.group(id);
+    let killed = group.kill().attempt(attempt)?;
+    workshop.maker.forget(id)?;
+    group.remove().attempt(attempt)?;
+    for process in killed {
+        process.ends_within(PATIENCE);
+        process.bury();
+    }
+    Ok(())
 }
 
 /// Kills every process that was given this folder as an argument.

@@ -1,5 +1,7 @@
 //! Between what is said on the link and what is stored. What a sandbox says of its files is checked here, once.
 
+use std::collections::HashSet;
+
 use protocol::{Content, FileRecord, Kept, PIECE, PathBytes, Piece, SYNC_PIECES, SyncAnswer, SyncCursor};
 use store::{FilePiece, KeptFile, WorkspaceFile};
 
@@ -21,7 +23,11 @@ pub(super) fn record(
             return Err(format!("{path:?} is no path of a workspace"));
         }
     }
+    let mut named = HashSet::new();
     for file in &files {
+        if !named.insert(&file.path) {
+            return Err(format!("{:?} is named twice", file.path));
+        }
         match &file.kept {
             Kept::Folder => {}
             Kept::Link { target } if target.0.len() <= TARGET && !target.0.contains(&0) && !target.0.is_empty() => {}

@@ -31,8 +31,13 @@ pub(super) struct Issued {
 impl Control {
     /// Takes over the sandbox that the session had when this process began. What runs in it has lost its loop, and is ended;
     /// programs in the background go on for what is left of their time.
-    pub(super) async fn adopt(&self, live: &Arc<Live>) -> Option<Arc<Housed>> {
-        let status = lock(&self.0.housing.left).remove(&live.session)?;
+    ///
+    /// # Errors
+    /// The store or the host agent did not answer: it may still be adopted.
+    pub(super) async fn adopt(&self, live: &Arc<Live>) -> Result<Option<Arc<Housed>>, HousingError> {
+        let Some(status) = lock(&self.0.housing.left).remove(&live.session) else {
+            return Ok(None);
+        };
         let adopted = async {
             let provider = &self.0.housing.provider;
             provider.thaw(status.id).await.map_err(HousingError::Provider)?;
@@ -43,7 +48,10 @@ impl Control {
             } else {
                 housed.linked.stop().await
             };
-            stopped.map_err(HousingError::Link)?;
+            if let Err(error) = stopped {
+                housed.linked.close();
+                return Err(HousingError::Link(error));
+            }
             // It says what goes on in it before it answers that.
             housed.usage.settle_in();
             Ok::<_, HousingError>(housed)
@@ -51,13 +59,18 @@ impl Control {
         match adopted.await {
             Ok(housed) => {
                 self.tell_sandbox(live, status.id, State::Running, None).await;
-                Some(housed)
+                Ok(Some(housed))
+            }
+            Err(error) if error.is_not_its_own() => {
+                lock(&self.0.housing.by_sandbox).remove(&status.id);
+                lock(&self.0.housing.left).insert(live.session, status);
+                Err(error)
             }
             Err(error) => {
                 // The next one that is made for this session finds its disk in use, and removes it.
                 tracing::info!(sandbox = %status.id, error = with_causes(&error), "a sandbox could not be adopted");
                 lock(&self.0.housing.by_sandbox).remove(&status.id);
-                None
+                Ok(None)
             }
         }
     }

@@ -11,6 +11,7 @@ use futures::StreamExt;
 use sandbox::SandboxState;
 use store::{Asker, StoreError};
 
+use super::HousingError;
 use super::keeping::SIDE_BY_SIDE;
 use crate::live::{Live, lock};
 use crate::{Control, ControlError};
@@ -55,19 +56,20 @@ impl Control {
         // A run that is under way adopts it by itself, and one that is archived is used by nobody.
         let is_over = stored.run.is_none_or(|(_, state)| state.is_final());
         if is_over && stored.archived.is_none() && !self.promised(session).await?.is_zero() {
-            self.house_left(&live).await;
+            self.house_left(&live).await?;
         }
         Ok(())
     }
 
     /// Adopts the sandbox that a process before this one left to a session, where there still is one.
-    async fn house_left(&self, live: &Arc<Live>) {
+    async fn house_left(&self, live: &Arc<Live>) -> Result<(), HousingError> {
         let mut seat = live.seat.housed.lock().await;
         if seat.is_none()
             && live.owed().is_none()
-            && let Some(housed) = self.adopt(live).await
+            && let Some(housed) = self.adopt(live).await?
         {
             live.seat.take(&mut seat, housed);
         }
+        Ok(())
     }
 }
