@@ -131,6 +131,19 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_named_once() {
+        let folder = || FileRecord {
+            path: PathBytes(b"a".to_vec()),
+            kept: Kept::Folder,
+            mode: 0o755,
+            changed: 0,
+            stamp: 0,
+        };
+        let refused = record(Vec::new(), vec![folder(), folder()]).map(drop).unwrap_err();
+        assert!(refused.contains("twice"), "{refused}");
+    }
+
+    #[test]
     fn threat_116_what_cannot_be_a_file_is_not_recorded() {
         let piece = |at, bytes| Piece {
             at,

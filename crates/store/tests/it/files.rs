@@ -92,38 +92,62 @@ async fn a_file_is_recorded_when_all_of_it_is_there_and_its_content_goes_when_no
     );
 }
 
-#[tokio::test]
-async fn files_without_content_cannot_fill_the_store() {
-    let place = Place::new().await;
-    let session = session(&place).await;
-    let link = |number: usize| WorkspaceFile {
-        path: format!("{}{number}", "p/".repeat(1_900)).into_bytes(),
+fn deep(number: usize) -> Vec<u8> {
+    format!("{}{number}", "p/".repeat(1_900)).into_bytes()
+}
+
+fn long_link(number: usize) -> WorkspaceFile {
+    WorkspaceFile {
+        path: deep(number),
         kept: KeptFile::Link {
             target: vec![b't'; 4_000],
         },
         ..file("", 0)
-    };
+    }
+}
+
+/// How many long links a session may have.
+async fn links_until_full(place: &Place, session: SessionId) -> usize {
     let mut number = 0;
-    let full = loop {
-        let files = (number..number + 1_000).map(link).collect();
-        let recorded = record(&place, session, &[], files).await;
+    loop {
+        let files = (number..number + 1_000).map(long_link).collect();
+        let recorded = record(place, session, &[], files).await;
         if !recorded.full.is_empty() {
-            break recorded.full[0];
+            return number + recorded.full[0];
         }
         number += 1_000;
         assert!(number < 100_000, "there is no end");
-    };
+    }
+}
+
+#[tokio::test]
+async fn files_without_content_cannot_fill_the_store() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let full = links_until_full(&place, session).await;
     // What is there already may change, and what goes makes room.
-    let last = format!("{}{}", "p/".repeat(1_900), number + full);
     record(&place, session, &["p"], Vec::new()).await;
-    let again = WorkspaceFile {
-        path: last.into_bytes(),
-        ..link(0)
-    };
     assert_eq!(
-        record(&place, session, &[], vec![again]).await,
+        record(&place, session, &[], vec![long_link(full)]).await,
         RecordedFiles::default()
     );
+}
+
+#[tokio::test]
+async fn what_changes_its_kind_weighs_what_it_is() {
+    let place = Place::new().await;
+    let honest = session(&place).await;
+    let honest = links_until_full(&place, honest).await;
+    let session = session(&place).await;
+    for _ in 0..3 {
+        let folder = |number| WorkspaceFile {
+            kept: KeptFile::Folder,
+            ..long_link(number)
+        };
+        record(&place, session, &[], (0..1_000).map(folder).collect()).await;
+        record(&place, session, &[], (0..1_000).map(long_link).collect()).await;
+    }
+    assert_eq!(links_until_full(&place, session).await, honest);
 }
 
 #[tokio::test]
