@@ -277,7 +277,7 @@ async fn a_sandbox_that_can_neither_be_made_nor_cleared_keeps_its_disk_until_it_
 async fn what_is_still_mounted_in_a_sandboxs_folder_is_not_emptied_with_it() {
     let world = World::new(DiskChoice::Ext4);
     let living = world.create().await;
-    let place = world.config.run.join(format!("sandboxes/{}/disk", living.spec.id));
+    let place = world.config.run.join(format!("sandboxes/{}/left", living.spec.id));
     let disk = world.folder().join("a disk");
     for folder in [&place, &disk] {
         fs::create_dir(folder).unwrap();
