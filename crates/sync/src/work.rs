@@ -89,6 +89,7 @@ pub fn run(socket: UnixStream, workspace: &Path, settings: Settings) -> Result<(
         blind: false,
         filling: Filling::default(),
         no_room: 0,
+        got_on: false,
         settings,
     };
     let disk = disk::id(&worker.root).map_err(failed("name the disk of"))?;
@@ -147,6 +148,8 @@ pub(crate) struct Worker {
     filling: Filling,
     /// Files that are not back, for want of room.
     no_room: u64,
+    /// Something was recorded in this round.
+    got_on: bool,
     pub(crate) settings: Settings,
 }
 
@@ -237,6 +240,7 @@ impl Worker {
                 looked = Instant::now();
                 self.left.clear();
             }
+            self.got_on = false;
             match self.round(everywhere) {
                 Ok(()) if self.dirty.0.is_empty() => {
                     (failures, due) = (0, None);
@@ -252,7 +256,7 @@ impl Worker {
                 }
                 Err(UplinkError::Later(_) | UplinkError::Refused(_) | UplinkError::NoRoom) => {
                     self.uplink.flushes.extend(flushes);
-                    failures += 1;
+                    failures = if self.got_on { 1 } else { failures + 1 };
                     due = Some(Instant::now() + backoff(failures));
                 }
                 Err(error) => return Err(error.into()),
@@ -359,6 +363,7 @@ impl Worker {
             self.index.remove(&path);
             self.left.remove(&path);
         }
+        self.got_on |= freed || !sent.recorded.is_empty();
         for record in sent.recorded {
             // A folder that is known and could not be opened stays so until it is opened.
             let closed = matches!(record.kept, Kept::Folder) && self.left.get(&record.path.0) == Some(&0);
