@@ -345,7 +345,7 @@ fn hosts(written: Vec<Spanned<String>>, faults: &mut Faults<'_>) -> Vec<String> 
     }
     let host = |written: Spanned<String>| {
         if let Err(error) = HostPattern::parse(written.get_ref()) {
-            let words = format_args!("knowledge.egress: {error}; write a host, such as \"registry.npmjs.org\"");
+            let words = format_args!("knowledge.egress: {error}; write a host, such as \"packages.example.com\"");
             faults.add(written.span(), words);
         }
         written.into_inner()

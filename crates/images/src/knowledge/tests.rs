@@ -124,7 +124,7 @@ fn a_mistake_is_named_with_its_line_and_what_to_write() {
         (
             "\n[[repositories]]\nurl = \"https://a.example/b\"\n[knowledge]\negress = [\"https://x.example\"]",
             14,
-            "such as \"registry.npmjs.org\"",
+            "such as \"packages.example.com\"",
         ),
     ] {
         let said = parse(written).unwrap_err();
