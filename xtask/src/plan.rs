@@ -81,7 +81,16 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(
         Row::Adapter,
         "host",
-        &["channel", "domain", "lifecycle", "redirect", "sandbox", "sys"],
+        &[
+            "channel",
+            // The doctor tries the list of system calls that sandboxes have.
+            "containers",
+            "domain",
+            "lifecycle",
+            "redirect",
+            "sandbox",
+            "sys",
+        ],
     ),
     // A recipe names hosts, as scopes do.
     planned(
@@ -111,6 +120,8 @@ pub(crate) const PLAN: &[Planned] = &[
             "redirect",
             "sandbox",
             "sync",
+            // It looks whether the list of system calls holds before it begins.
+            "sys",
             "tools",
         ],
     ),
@@ -237,7 +248,11 @@ pub(crate) const PLAN: &[Planned] = &[
         ],
     ),
     planned(Row::Development, "e2e", &[]),
-    planned(Row::Development, "providers-of-containers", &["redirect", "sandbox"]),
+    planned(
+        Row::Development,
+        "providers-of-containers",
+        &["redirect", "sandbox", "sys"],
+    ),
     planned(Row::Development, "xtask", &[]),
 ];
 
