@@ -11,6 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags, fsync, openat, renameat_with};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use sandbox::{ProviderError, SnapshotStatus};
+use sys::child::end_with_parent;
 
 use crate::Config;
 use crate::attempt::{Attempt, unless_missing};
@@ -189,6 +190,8 @@ fn open(folder: &Path) -> Result<OwnedFd, Errno> {
 fn run<const F: usize, const P: usize>(program: &str, flags: [&str; F], paths: [&Path; P]) -> io::Result<String> {
     let mut command = Command::new(program);
     command.env("LC_ALL", "C").args(flags).arg("--").args(paths);
+    // This thread waits for its end. Where this process is killed meanwhile, a copy would go on into what the next one clears.
+    end_with_parent(&mut command);
     let output = command.output()?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
