@@ -443,7 +443,7 @@ impl Agent for Belljar {
     }
 
     fn is_own(&self, command_line: &str) -> bool {
-        command_line.ends_with("belljar-runtime hands") || command_line.ends_with("belljar-runtime pid1")
+        command_line.ends_with("belljar-runtime hands") || command_line.ends_with("belljar-runtime pid1 listed")
     }
 }
 

@@ -1,46 +1,63 @@
-//! Whether the list of system calls was applied: an OCI runtime that was built without it says nothing and goes on.
+//! Whether the list of system calls holds: who makes a container may leave it out, or get rules of it wrong, and says nothing.
+//!
+//! The first process of every sandbox tries it before it does anything else, and ends where it does not hold. [`trial`] does the
+//! same with an image's shell, before there is any sandbox.
+
+pub mod trial;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use sandbox::ProviderError;
+use sandbox::{ProviderError, inside};
 
-use crate::attempt::Attempt;
 use crate::process::Process;
 
 /// How long the runtime may take to be started once the container is made; it takes thousandths of that.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Waits until the kernel filters what PID 1 asks of it, which is so before it is the runtime's program. `maker` is who was
-/// told to, in words.
+/// Waits until PID 1 has found that the list of system calls holds. `maker` is who was told to apply it, in words; `code` says
+/// how PID 1 ended.
 ///
 /// # Errors
-/// [`ProviderError::Machine`] where it became that program unfiltered.
-pub fn require_filter(first: &Process, runtime: &Path, maker: &str) -> Result<(), ProviderError> {
-    let folder = format!("/proc/{}", first.identity.pid);
-    let place = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
-    let runtime_place = place(runtime).attempt(|| format!("look at {}", runtime.display()))?;
+/// [`ProviderError::Machine`] where it does not hold, or nothing is heard of it.
+pub fn require_list(first: &Process, maker: &str, code: impl FnOnce() -> Option<i32>) -> Result<(), ProviderError> {
+    let name = format!("/proc/{}/comm", first.identity.pid);
     let begun = Instant::now();
     loop {
-        // In this order: the filter is there before the program is.
-        let started = place(&Path::new(&folder).join("exe")).is_ok_and(|found| found == runtime_place);
-        let status = fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
-        // One that has ended is somebody else's to notice, and to say why.
-        if is_filtered(&status) || !first.lives() {
-            return Ok(());
+        // In this order: what has ended may have given its number away.
+        let named =
+            fs::read_to_string(&name).is_ok_and(|name| name.trim_end().as_bytes() == inside::LISTED_NAME.to_bytes());
+        match (named, first.lives()) {
+            (true, true) => return Ok(()),
+            // For any other reason it is somebody else's to notice, and to say why.
+            (_, false) => return code().and_then(|code| refusal(code, maker)).map_or(Ok(()), Err),
+            (false, true) if begun.elapsed() > PATIENCE => {
+                return Err(ProviderError::Machine {
+                    lacks: format!(
+                        "what {maker} started did not say within {} seconds that the list of system calls holds, so it is not let \
+                         begin: look at that maker's own messages, or take another OCI runtime (apt-get install runc)",
+                        PATIENCE.as_secs()
+                    ),
+                });
+            }
+            (false, true) => thread::sleep(LOOK_AGAIN),
         }
-        if started || begun.elapsed() > PATIENCE {
-            return Err(unfiltered(maker));
-        }
-        thread::sleep(LOOK_AGAIN);
     }
 }
 
-/// What is said of one that applies no list.
+/// What is said of a first process that ended so, if it did because of the list.
+#[must_use]
+pub fn refusal(code: i32, maker: &str) -> Option<ProviderError> {
+    let is = |known: u8| code == i32::from(known);
+    if is(inside::UNLISTED) {
+        return Some(unfiltered(maker));
+    }
+    is(inside::MISREAD).then(|| misread(maker))
+}
+
+/// What is said of a maker that applies no list.
 #[must_use]
 pub fn unfiltered(maker: &str) -> ProviderError {
     ProviderError::Machine {
@@ -51,22 +68,47 @@ pub fn unfiltered(maker: &str) -> ProviderError {
     }
 }
 
-fn is_filtered(status: &str) -> bool {
-    let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
-    mode.is_some_and(|mode| mode.trim() == "2")
+/// What is said of one that gets its rules wrong.
+#[must_use]
+pub fn misread(maker: &str) -> ProviderError {
+    ProviderError::Machine {
+        lacks: format!(
+            "{maker} gets rules about bits of an argument wrong (SCMP_CMP_MASKED_EQ) and lets users make namespaces, so nothing may \
+             be started by it: take another OCI runtime (apt-get install runc)"
+        ),
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
+    /// What is said of a program that ends so.
+    fn ended(code: u8) -> Result<(), ProviderError> {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("exit {code}")])
+            .spawn()
+            .unwrap();
+        let process = Process::open(child.id().cast_signed()).unwrap();
+        let judged = require_list(&process, "it", || {
+            assert!(process.ends_within(PATIENCE));
+            process.exit_code()
+        });
+        child.wait().unwrap();
+        judged
+    }
+
     #[test]
-    fn a_filter_is_mode_2() {
-        let status = |mode: &str| format!("Name:\tsh\nNoNewPrivs:\t1\nSeccomp:\t{mode}\nSeccomp_filters:\t2\n");
-        assert!(is_filtered(&status("2")));
-        for mode in ["0", "1", "22", ""] {
-            assert!(!is_filtered(&status(mode)), "{mode}");
+    fn how_the_first_process_ended_says_whether_the_list_held() {
+        assert!(ended(1).is_ok());
+        for (code, says) in [(inside::UNLISTED, "no list"), (inside::MISREAD, "bits of an argument")] {
+            let refused = ended(code);
+            assert!(
+                matches!(&refused, Err(ProviderError::Machine { lacks }) if lacks.contains(says)),
+                "{refused:?}"
+            );
         }
-        assert!(!is_filtered(""));
     }
 }

@@ -7,7 +7,7 @@
 //! - [`cgroup`]: freezing, killing and counting, in cgroups of either version
 //! - [`confinement`], [`seccomp`]: what a container may see and do, and which system calls it has
 //! - [`disk`]: the session's disk with its limit, from a pool; [`mount`]: mounts by descriptor
-//! - [`filtered`]: whether what was started has its list of system calls
+//! - [`filtered`]: whether the list of system calls holds for what was started
 //! - `ids`: user ids that no other sandbox of this machine has
 //! - [`library`]: the images of this machine; [`overlay`]: their layers, with what a session writes
 //! - [`process`]: a sandbox's PID 1, told apart from whoever gets its number later

@@ -61,6 +61,14 @@ impl Process {
         let _ended = pidfd_send_signal(&self.handle, Signal::KILL);
     }
 
+    /// How it ended by itself, if it is there to be buried by this process.
+    #[must_use]
+    pub fn exit_code(&self) -> Option<i32> {
+        let seen = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let ended = waitid(WaitId::PidFd(self.handle.as_fd()), seen).ok().flatten();
+        ended.and_then(|ended| ended.exit_status())
+    }
+
     /// Takes it off the list of processes, if it has ended and that falls to us: where this process is the first of a
     /// container, or takes orphans in. Otherwise whoever is does.
     pub fn bury(&self) {

@@ -8,15 +8,16 @@ use lifecycle::Tasks;
 use link::client::Client;
 use redirect::{Redirect, RedirectError};
 use rustix::process::{DumpableBehavior, getpid, set_dumpable_behavior};
-use rustix::thread::CapabilitySet;
+use rustix::thread::{CapabilitySet, set_name};
 use sandbox::capture::{DNS_ADDRESS, DNS_ADDRESS_V6, DNS_PORT, TCP_PORT};
-use sandbox::inside::{LINK_DIRECTORY, LINK_SOCKET};
+use sandbox::inside::{LINK_DIRECTORY, LINK_SOCKET, LISTED_NAME, MISREAD, UNLISTED};
+use sys::listed::{Listed, look};
 
 use crate::capture;
 use crate::hands::Hands;
 use crate::orders::Orders;
 use crate::outbox::outbox;
-use crate::program::event_loop;
+use crate::program::{FAILED, event_loop};
 use crate::reaper::Reaper;
 use crate::sync::Keeper;
 
@@ -35,6 +36,18 @@ pub(crate) enum Pid1Error {
     NotFirst(i32),
     #[error("cannot keep other processes from this one's memory")]
     Dumpable(#[source] io::Error),
+    #[error(
+        "the list of system calls was left out by what started this sandbox, which must not begin without it: another OCI runtime \
+         is to make sandboxes (apt-get install runc)"
+    )]
+    Unlisted,
+    #[error(
+        "what started this sandbox gets rules of the list of system calls about some bits of an argument wrong, and lets through \
+         what they refuse: another OCI runtime is to make sandboxes (apt-get install runc)"
+    )]
+    Misread,
+    #[error("cannot say that the list of system calls holds")]
+    Name(#[source] io::Error),
     #[error("the network was left to this process, and it cannot be sealed")]
     Network(#[source] RedirectError),
     #[error("cannot start the event loop")]
@@ -43,10 +56,24 @@ pub(crate) enum Pid1Error {
     Reaper(#[source] io::Error),
 }
 
-/// Lives as PID 1. Returns only where it could not begin.
-pub(crate) fn run() -> Result<(), Pid1Error> {
+impl Pid1Error {
+    /// How PID 1 ends of it.
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::Unlisted => UNLISTED,
+            Self::Misread => MISREAD,
+            _ => FAILED,
+        }
+    }
+}
+
+/// Lives as PID 1, which is to have the list of system calls where it is `listed`. Returns only where it could not begin.
+pub(crate) fn run(listed: bool) -> Result<(), Pid1Error> {
     if !getpid().is_init() {
         return Err(Pid1Error::NotFirst(getpid().as_raw_nonzero().get()));
+    }
+    if listed {
+        require_list()?;
     }
     // The token will be in this memory: no core dump, no ptrace, no /proc/1/mem, not even for another root inside.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| Pid1Error::Dumpable(error.into()))?;
@@ -60,6 +87,16 @@ pub(crate) fn run() -> Result<(), Pid1Error> {
     redirect::lay_and_give_up(&redirect, RIGHTS).map_err(Pid1Error::Network)?;
     let event_loop = event_loop(1).map_err(Pid1Error::EventLoop)?;
     event_loop.block_on(live())
+}
+
+/// Looks whether the list of system calls holds, and says so to whoever watches from outside.
+fn require_list() -> Result<(), Pid1Error> {
+    match look() {
+        Listed::Missing => return Err(Pid1Error::Unlisted),
+        Listed::Misread => return Err(Pid1Error::Misread),
+        Listed::Held => {}
+    }
+    set_name(LISTED_NAME).map_err(|error| Pid1Error::Name(error.into()))
 }
 
 async fn live() -> Result<(), Pid1Error> {

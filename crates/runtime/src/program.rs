@@ -10,6 +10,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{hands, log, pid1, sync};
 
+/// How a role ends that went wrong.
+pub(crate) const FAILED: u8 = 1;
+
 /// Plays the role that the first argument names, until it ends.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let role = arguments.next();
@@ -17,10 +20,13 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some("supervise") => return tools::supervise(arguments),
         Some(sandbox::inside::RUNTIME_ARGUMENT) => {
             log::to_stderr();
-            pid1::run().map_err(|error| with_causes(&error))
+            let listed = arguments
+                .next()
+                .is_some_and(|word| word == sandbox::inside::LISTED_ARGUMENT);
+            pid1::run(listed).map_err(|error| (with_causes(&error), error.code()))
         }
-        Some(sync::ROLE) => sync::run().map_err(|error| with_causes(&error)),
-        Some(hands::ROLE) => hands::run().map_err(|error| with_causes(&error)),
+        Some(sync::ROLE) => sync::run().map_err(|error| (with_causes(&error), FAILED)),
+        Some(hands::ROLE) => hands::run().map_err(|error| (with_causes(&error), FAILED)),
         Some("--version") => {
             println!("belljar-runtime {}", env!("CARGO_PKG_VERSION"));
             Ok(())
@@ -34,9 +40,9 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(reason) => {
+        Err((reason, code)) => {
             eprintln!("belljar-runtime: {reason}");
-            ExitCode::FAILURE
+            ExitCode::from(code)
         }
     }
 }

@@ -108,7 +108,7 @@ pub(crate) fn body(
         hostname: Some(HOSTNAME.into()),
         user: Some("0:0".into()),
         entrypoint: Some(vec![inside::RUNTIME.into()]),
-        cmd: Some(vec![inside::RUNTIME_ARGUMENT.into()]),
+        cmd: Some(vec![inside::RUNTIME_ARGUMENT.into(), inside::LISTED_ARGUMENT.into()]),
         env: Some(order.image.environment.clone()),
         working_dir: Some("/".into()),
         // What an image says of its health would be run by the engine, beside the runtime.

@@ -8,7 +8,7 @@ use bollard::Docker;
 use bollard::errors::Error;
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, LogsOptionsBuilder, RemoveContainerOptionsBuilder,
-    StartContainerOptions, WaitContainerOptionsBuilder,
+    StartContainerOptions, WaitContainerOptions, WaitContainerOptionsBuilder,
 };
 use bollard::{API_DEFAULT_VERSION, service};
 use futures::{StreamExt, TryStreamExt};
@@ -149,8 +149,12 @@ impl Engine {
         self.carrier.wait(future)
     }
 
-    /// Makes a container and starts it; gives the number of its first process.
-    pub(crate) fn run(&self, name: &str, container: service::ContainerCreateBody) -> Result<i32, ProviderError> {
+    /// Makes a container and starts it; gives the number of its first process, unless that has ended already.
+    pub(crate) fn run(
+        &self,
+        name: &str,
+        container: service::ContainerCreateBody,
+    ) -> Result<Option<i32>, ProviderError> {
         let started = self.ask(
             || format!("have Docker's engine start the container {name}"),
             async |docker| {
@@ -161,14 +165,18 @@ impl Engine {
             },
         )?;
         let state = started.state.unwrap_or_default();
-        let pid = state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0);
-        pid.ok_or_else(|| {
-            let said = self.last_words(name);
-            let code = state.exit_code.unwrap_or_default();
-            ProviderError::failed(
-                format!("keep the container {name} alive"),
-                format!("its runtime ended at once (code {code}): {said}"),
-            )
+        Ok(state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0))
+    }
+
+    /// Waits for the end of a container's first process, and says how it ended.
+    pub(crate) fn exit_code(&self, name: &str) -> Result<i64, ProviderError> {
+        let attempt = || format!("have Docker's engine wait for the container {name}");
+        self.ask(attempt, async |docker| {
+            let ended = docker.wait_container(name, None::<WaitContainerOptions>);
+            match ended.try_collect::<Vec<_>>().await {
+                Err(Error::DockerContainerWaitError { code, .. }) => Ok(code),
+                ended => ended.map(|_| 0),
+            }
         })
     }
 

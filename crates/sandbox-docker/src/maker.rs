@@ -11,6 +11,7 @@ use containers::Config;
 use containers::attempt::{Attempt, unless_missing};
 use containers::cgroup::{Group, Hierarchies};
 use containers::disk::WORKSPACE;
+use containers::filtered::{refusal, require_list};
 use containers::library::Library;
 use containers::maker::{IDS, Maker, Order};
 use containers::mount::attach;
@@ -116,13 +117,25 @@ impl DockerMaker {
             &self.group_path(id),
             (LABEL, &run),
         )?;
-        let pid = self.engine.run(&name(id), body)?;
-        let ended = |error: io::Error| {
-            ProviderError::failed(
-                format!("keep sandbox {id} alive: {error}"),
-                self.engine.last_words(&name(id)),
-            )
+        let code = || {
+            self.engine
+                .exit_code(&name(id))
+                .ok()
+                .and_then(|code| i32::try_from(code).ok())
         };
+        let pid = self.engine.run(&name(id), body)?;
+        let ended = |why: &str| {
+            let code = code();
+            let refused = code.and_then(|code| refusal(code, MAKER));
+            refused.unwrap_or_else(|| {
+                let code = code.map_or("unknown".to_owned(), |code| code.to_string());
+                ProviderError::failed(
+                    format!("keep sandbox {id} alive: {why} (code {code})"),
+                    self.engine.last_words(&name(id)),
+                )
+            })
+        };
+        let pid = pid.ok_or_else(|| ended("its runtime ended at once"))?;
         // A number says nothing where the engine counts other processes than this one sees.
         let other = || ProviderError::Machine {
             lacks: format!(
@@ -132,33 +145,43 @@ impl DockerMaker {
         };
         let process = match Process::open(pid) {
             Err(_) if self.engine.runs(&name(id)) => return Err(other()),
-            opened => opened.map_err(ended)?,
+            opened => opened.map_err(|error| ended(&error.to_string()))?,
         };
-        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).map_err(ended)?;
-        if !groups.contains(&self.group_name(id)) {
-            return Err(other());
+        // Of what has ended nothing that can be seen is true any more.
+        let unless_ended = |why| {
+            if process.lives() {
+                why
+            } else {
+                ended("its runtime ended at once")
+            }
+        };
+        let seen =
+            |what: &str| fs::read_to_string(format!("/proc/{pid}/{what}")).map_err(|error| ended(&error.to_string()));
+        if !seen("cgroup")?.contains(&self.group_name(id)) {
+            return Err(unless_ended(other()));
         }
         // What it is to the link's other end is what the kernel says, not what the engine was thought to do.
-        let mapped = fs::read_to_string(format!("/proc/{pid}/uid_map")).map_err(ended)?;
+        let mapped = seen("uid_map")?;
         let outside = mapped.split_ascii_whitespace().nth(1).and_then(|uid| uid.parse().ok());
         if outside != Some(order.root_uid) {
-            return Err(ProviderError::failed(
+            return Err(unless_ended(ProviderError::failed(
                 format!("make sandbox {id}"),
                 format!(
                     "the engine made its root user {outside:?} of the machine, and not {}",
                     order.root_uid
                 ),
-            ));
+            )));
         }
         if !self.group(id).exists() {
-            return Err(ProviderError::Machine {
+            return Err(unless_ended(ProviderError::Machine {
                 lacks: format!(
                     "Docker's engine does not put containers into the groups that it is told ({}); the engine and the host \
                      agent must see the same cgroups",
                     self.group_path(id)
                 ),
-            });
+            }));
         }
+        require_list(&process, MAKER, code)?;
         Ok(process)
     }
 
@@ -251,6 +274,9 @@ impl Maker for DockerMaker {
         self.engine.ran_out_of_memory(&name(id))
     }
 }
+
+/// Who makes containers, in the end.
+pub(crate) const MAKER: &str = "the OCI runtime that Docker's engine uses";
 
 /// Where the session's disk is mounted while its container is made.
 const DISK: &str = "disk";

@@ -2,33 +2,24 @@
 
 use std::path::Path;
 
-use bollard::errors::Error;
-use bollard::query_parameters::{CreateContainerOptionsBuilder, StartContainerOptions, WaitContainerOptions};
+use bollard::query_parameters::{CreateContainerOptionsBuilder, StartContainerOptions};
 use bollard::service::{ContainerCreateBody, HostConfig};
-use containers::filtered::unfiltered;
+use containers::filtered::trial::{self, Heard};
+use containers::filtered::{misread, unfiltered};
 use containers::library::Library;
-use containers::seccomp;
-use futures::TryStreamExt;
+use containers::seccomp::{self, Masks};
 use sandbox::{ImageDigest, ProviderError};
 
 use crate::engine::Engine;
 use crate::image::GivenImages;
+use crate::maker::MAKER;
 use crate::shown::{Shown, Volume};
-
-/// Who makes containers, in the end.
-const MAKER: &str = "the OCI runtime that Docker's engine uses";
-
-/// Looks whether the kernel filters what it asks for.
-const LOOK: &str =
-    "while read -r key value; do [ \"$key $value\" != 'Seccomp: 2' ] || exit 0; done < /proc/self/status; exit 3";
-/// How it ends where nothing is filtered.
-const UNFILTERED: i64 = 3;
 
 /// Has the engine run the image's shell in a container without a network, with the list of system calls, and removes that
 /// again. The engine keeps the image. With a volume, a part of it is mounted. Blocks.
 ///
 /// # Errors
-/// What the engine says against it; [`ProviderError::Machine`] where it does not apply the list; [`ProviderError::ImageMissing`] where the image in this data directory is not whole.
+/// What the engine says against it; [`ProviderError::Machine`] where it does not apply the list, or gets it wrong; [`ProviderError::ImageMissing`] where the image in this data directory is not whole.
 pub fn try_image(
     engine: &Engine,
     library: &dyn Library,
@@ -41,19 +32,17 @@ pub fn try_image(
     images.offer(engine, &image)?;
     let part = volume.map(|volume| Shown::In(volume.clone()).mount(&data.join("images"), "/mnt", true));
     let part = part.transpose()?;
+    let list = trial::with_probe(seccomp::profile_with_rules()?, Masks::AsSpecified);
     let name = format!("belljar-doctor-{}", std::process::id());
     let container = ContainerCreateBody {
         image: Some(images.name(&image.base)),
         user: Some("0:0".into()),
         entrypoint: Some(vec!["/bin/sh".into()]),
-        cmd: Some(vec!["-c".into(), LOOK.into()]),
+        cmd: Some(vec!["-c".into(), trial::SCRIPT.into()]),
         host_config: Some(HostConfig {
             network_mode: Some("none".into()),
             readonly_rootfs: Some(true),
-            security_opt: Some(vec![
-                "no-new-privileges".into(),
-                format!("seccomp={}", seccomp::profile_with_rules()?),
-            ]),
+            security_opt: Some(vec!["no-new-privileges".into(), format!("seccomp={list}")]),
             mounts: part.map(|part| vec![part]),
             ..HostConfig::default()
         }),
@@ -63,17 +52,21 @@ pub fn try_image(
     let ran = engine.ask(attempt, async |docker| {
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
         docker.create_container(Some(options), container).await?;
-        docker.start_container(&name, None::<StartContainerOptions>).await?;
-        let ended = docker.wait_container(&name, None::<WaitContainerOptions>);
-        match ended.try_collect::<Vec<_>>().await {
-            Err(Error::DockerContainerWaitError { code, .. }) => Ok(code),
-            ended => ended.map(|_| 0),
-        }
+        docker.start_container(&name, None::<StartContainerOptions>).await
     });
+    let ended = ran.and_then(|()| engine.exit_code(&name));
+    let said = engine.last_words(&name);
     engine.remove(&name)?;
-    match ran? {
-        0 => Ok(()),
-        UNFILTERED => Err(unfiltered(MAKER)),
-        code => Err(ProviderError::failed(attempt(), format!("it ended with {code}"))),
+    let code = ended?;
+    if code != 0 {
+        return Err(ProviderError::failed(
+            attempt(),
+            format!("it ended with {code}: {said}"),
+        ));
+    }
+    match trial::heard(&said)? {
+        Heard::Held => Ok(()),
+        Heard::Unfiltered => Err(unfiltered(MAKER)),
+        Heard::Misread => Err(misread(MAKER)),
     }
 }

@@ -8,7 +8,7 @@ use containers::cgroup::Hierarchies;
 use containers::confinement::{CAPABILITIES, HOSTNAME, MASKED, READ_ONLY, SLICE_MICROS, open_files};
 use containers::maker::IDS;
 use containers::mount::inodes;
-use containers::seccomp;
+use containers::seccomp::{self, Masks};
 use sandbox::{ProviderError, SandboxSpec, inside};
 use serde_json::{Value, json};
 
@@ -19,6 +19,8 @@ pub(crate) struct Told<'a> {
     pub(crate) root_uid: u32,
     pub(crate) environment: &'a [String],
     pub(crate) hierarchies: &'a Hierarchies,
+    /// How the OCI runtime reads rules about bits.
+    pub(crate) masks: Masks,
 }
 
 /// The whole of `config.json`.
@@ -32,7 +34,7 @@ pub(crate) fn config(told: &Told<'_>) -> Result<Value, ProviderError> {
         "hostname": HOSTNAME,
         "process": {
             "user": { "uid": 0, "gid": 0, "umask": 0o022 },
-            "args": [inside::RUNTIME, inside::RUNTIME_ARGUMENT],
+            "args": [inside::RUNTIME, inside::RUNTIME_ARGUMENT, inside::LISTED_ARGUMENT],
             "env": told.environment,
             "cwd": "/",
             "noNewPrivileges": true,
@@ -57,7 +59,7 @@ pub(crate) fn config(told: &Told<'_>) -> Result<Value, ProviderError> {
             "gidMappings": mapping,
             "cgroupsPath": told.hierarchies.path(&told.spec.id.to_string()),
             "resources": resources(told),
-            "seccomp": seccomp::profile()?,
+            "seccomp": seccomp::profile(told.masks)?,
             "maskedPaths": MASKED,
             "readonlyPaths": READ_ONLY,
         },

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use containers::attempt::{Attempt, unless_missing};
 use containers::cgroup::{Group, Hierarchies};
-use containers::filtered::require_filter;
+use containers::filtered::require_list;
 use containers::maker::{Maker, Order};
 use containers::overlay::leave_mount_namespace;
 use containers::process::Process;
+use containers::seccomp::Masks;
 use domain::SandboxId;
 use sandbox::ProviderError;
 
@@ -29,17 +30,19 @@ pub(crate) struct OciMaker {
     /// Where the OCI runtime keeps what it notes.
     state: PathBuf,
     hierarchies: Hierarchies,
+    /// How it reads rules about bits.
+    masks: Masks,
     networks: Networks,
 }
 
 impl OciMaker {
     pub(crate) fn new(command: PathBuf, state: PathBuf, cgroup: &str) -> Result<Self, ProviderError> {
-        refuse_what_exchanges_masks(&command)?;
         let hierarchies = Hierarchies::of_this_machine(cgroup)?;
         if let Err(error) = hierarchies.leave_room() {
             tracing::warn!(%error, "sandboxes together are not kept from the last of this machine's memory and processes");
         }
         Ok(Self {
+            masks: masks(&command),
             command,
             state,
             hierarchies,
@@ -86,7 +89,7 @@ impl OciMaker {
             .attempt(|| format!("understand {}", pid_file.display()))?;
         let first = Process::open(pid)
             .map_err(|error| ProviderError::failed(format!("keep sandbox {id} alive: {error}"), words.last()))?;
-        require_filter(&first, order.runtime, &format!("the OCI runtime {name}"))?;
+        require_list(&first, &format!("the OCI runtime {name}"), || first.exit_code())?;
         Ok(first)
     }
 }
@@ -127,6 +130,7 @@ impl Maker for OciMaker {
                     root_uid: order.root_uid,
                     environment: &order.image.environment,
                     hierarchies: &self.hierarchies,
+                    masks: self.masks,
                 })?;
                 bundle::write(order.folder.path(), &config)?;
                 // The sandbox's processes hold the network from here on.
@@ -144,22 +148,12 @@ impl Maker for OciMaker {
     }
 }
 
-/// Refuses youki. Of a rule that compares some bits of an argument it takes the mask for the value and the value for the mask:
-/// so it lets through what the list of system calls is there to refuse, such as namespaces of users and disks without a limit.
-fn refuse_what_exchanges_masks(command: &Path) -> Result<(), ProviderError> {
+/// How rules about bits of an argument are written for this OCI runtime.
+fn masks(command: &Path) -> Masks {
     // One that cannot be run is refused when it is to make something, and says why.
     let said = Command::new(command).arg("--version").stdin(Stdio::null()).output();
     let said = said.map(|output| output.stdout).unwrap_or_default();
-    if !said.starts_with(b"youki ") {
-        return Ok(());
-    }
-    Err(ProviderError::Machine {
-        lacks: format!(
-            "the OCI runtime {} is youki, which gets rules about bits of an argument wrong (SCMP_CMP_MASKED_EQ, as of 0.7) and lets \
-             users make namespaces: name another in sandbox.runtime (apt-get install runc)",
-            command.display()
-        ),
-    })
+    Masks::for_version(&String::from_utf8_lossy(&said))
 }
 
 fn panicked<T>() -> Result<T, ProviderError> {

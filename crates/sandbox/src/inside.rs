@@ -1,10 +1,25 @@
 //! What a runtime finds in its sandbox, whoever made it.
 
+use std::ffi::CStr;
+
 /// The runtime's own program; mounted read-only, may be executed by everybody inside.
 pub const RUNTIME: &str = "/run/belljar-runtime";
 
-/// Its only argument when it is started as PID 1.
+/// Its argument when it is started as PID 1.
 pub const RUNTIME_ARGUMENT: &str = "pid1";
+
+/// Its second one, where whoever started it gave it the list of system calls: then it looks whether that holds, before anything
+/// else, and ends where it does not.
+pub const LISTED_ARGUMENT: &str = "listed";
+
+/// What PID 1 calls itself (`/proc/1/comm`) when it has looked, and nobody else before.
+pub const LISTED_NAME: &CStr = c"belljar-listed";
+
+/// How PID 1 ends where what the list refuses is not refused.
+pub const UNLISTED: u8 = 78;
+
+/// How it ends where rules about bits of an argument were misread.
+pub const MISREAD: u8 = 79;
 
 /// The directory that holds the link's socket: mounted read-only, mode 0700, owned by root inside.
 pub const LINK_DIRECTORY: &str = "/run/belljar";

@@ -11,21 +11,37 @@ use images::ImageFolder;
 use sandbox::{ProviderError, SandboxProvider};
 use tempfile::TempDir;
 
-use crate::world::{By, ROOT, USER, World, words};
+use crate::world::{By, Living, ROOT, USER, World};
 
 on_each!(
+    threat_065_the_user_cannot_look_into_the_runtime,
     pid_1_has_three_capabilities_and_no_more,
     every_namespace_is_the_sandbox_s_own,
     the_machine_s_mounts_show_nothing_of_a_sandbox,
 );
 
-#[tokio::test]
-async fn threat_065_the_user_cannot_look_into_the_runtime() {
-    let world = World::new(DiskChoice::Auto);
+async fn threat_065_the_user_cannot_look_into_the_runtime(by: By) {
+    let world = World::by(by, DiskChoice::Auto);
     let living = world.create().await;
-    for file in ["environ", "mem", "maps", "fd", "cmdline", "root", "stat"] {
-        let (said, code) = living.attempt(USER, &format!("ls /proc/1/{file} 2>&1")).await;
-        assert!(code != 0 && said.contains("No such file"), "{file}: {said}");
+    if matches!(by, By::Oci(_)) {
+        for file in ["environ", "mem", "maps", "fd", "cmdline", "root", "stat"] {
+            let (said, code) = living.attempt(USER, &format!("ls /proc/1/{file} 2>&1")).await;
+            assert!(code != 0 && said.contains("No such file"), "{file}: {said}");
+        }
+    }
+    // An engine's /proc shows names.
+    for look in [
+        "cat /proc/1/environ",
+        "head -c 1 /proc/1/mem",
+        "cat /proc/1/maps",
+        "ls /proc/1/fd",
+        "ls /proc/1/root/",
+    ] {
+        let (said, code) = living.attempt(USER, &format!("{look} 2>&1")).await;
+        assert!(
+            code != 0 && (said.contains("denied") || said.contains("No such file")),
+            "{look}: {said}"
+        );
     }
     let (said, code) = living.attempt(USER, "kill -9 1 2>&1").await;
     assert!(code != 0 && said.contains("not permitted"), "{said}");
@@ -127,28 +143,57 @@ async fn the_machine_s_mounts_show_nothing_of_a_sandbox(by: By) {
     world.provider.destroy(living.spec.id).await.unwrap();
 }
 
-/// An OCI runtime that was built without seccomp: it makes containers as it is told, but for that.
-const WITHOUT_FILTER: &str = r#"#!/bin/sh
+/// What an OCI runtime does to the list of system calls; all else it does as it is told.
+#[derive(Clone, Copy)]
+enum Wrong {
+    /// As if it was built without seccomp.
+    LeftOut,
+    /// Mask and value of rules about bits.
+    Exchanged,
+    Nothing,
+}
+
+/// One that does so, and says that it is `version`.
+fn oci_runtime(folder: &Path, wrong: Wrong, version: &str) -> PathBuf {
+    let change = match wrong {
+        Wrong::LeftOut => "del told['linux']['seccomp']",
+        Wrong::Exchanged => {
+            "for rule in told['linux']['seccomp']['syscalls']:
+    for of in rule.get('args') or []:
+        if of['op'] == 'SCMP_CMP_MASKED_EQ':
+            of['value'], of['valueTwo'] = of.get('valueTwo', 0), of.get('value', 0)"
+        }
+        Wrong::Nothing => "",
+    };
+    let script = format!(
+        r#"#!/bin/sh
+[ "$*" != --version ] || {{ echo '{version}'; exit; }}
 for word in "$@"; do
-    [ ! -f "$word/config.json" ] || python3 -c '
+    [ ! -f "$word/config.json" ] || python3 -c "
 import json, sys
 told = json.load(open(sys.argv[1]))
-del told["linux"]["seccomp"]
-json.dump(told, open(sys.argv[1], "w"))' "$word/config.json"
+{change}
+json.dump(told, open(sys.argv[1], 'w'))" "$word/config.json" || exit 1
 done
 exec runc "$@"
-"#;
-
-fn without_filter(folder: &Path) -> PathBuf {
+"#
+    );
     let command = folder.join("runs");
-    fs::write(&command, WITHOUT_FILTER).unwrap();
+    fs::write(&command, script).unwrap();
     fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
     command
 }
 
-fn is_unfiltered<T>(refused: &Result<T, ProviderError>) -> bool {
-    matches!(refused, Err(ProviderError::Machine { lacks }) if lacks.contains("no list of system calls"))
+const SAYS_RUNC: &str = "runc version 1.1.5";
+/// The one that is known to exchange them.
+const SAYS_YOUKI: &str = "youki version: 0.7.0";
+
+fn is_refused<T>(refused: &Result<T, ProviderError>, why: &str) -> bool {
+    matches!(refused, Err(ProviderError::Machine { lacks }) if lacks.contains(why))
 }
+
+const NO_LIST: &str = "no list of system calls";
+const MISREAD: &str = "lets users make namespaces";
 
 /// An engine that makes containers by this command, as long as it is held.
 struct Engine {
@@ -186,6 +231,13 @@ impl Engine {
     fn socket(&self) -> PathBuf {
         self.folder.path().join("docker.sock")
     }
+
+    /// How many containers it keeps.
+    fn containers(&self) -> usize {
+        fs::read_dir(self.folder.path().join("data/containers"))
+            .unwrap()
+            .count()
+    }
 }
 
 impl Drop for Engine {
@@ -195,51 +247,101 @@ impl Drop for Engine {
     }
 }
 
-#[tokio::test]
-async fn the_trial_of_an_engine_sees_that_no_system_calls_are_filtered() {
-    if !By::Docker.is_here() {
-        return;
-    }
-    let world = World::new(DiskChoice::Ext4);
-    let command = without_filter(world.folder());
-    let (config, digest) = (world.config.clone(), world.image.clone());
-    let tried = tokio::task::spawn_blocking(move || {
-        let engine = Engine::start(&command);
-        let library = Arc::new(ImageFolder::open(config.data.join("images")));
-        let asked = testkit::eventually("the engine answers", || {
-            sandbox_docker::Engine::connect(&engine.socket(), false).ok()
-        });
-        let tried = sandbox_docker::try_image(&asked, &*library, &digest, &config.data, None);
-        (engine, tried)
+/// What the doctor finds of an engine that makes containers so, and what comes of a sandbox of it; nothing is left of that.
+async fn of_an_engine(how: Wrong) -> [Result<(), ProviderError>; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = Engine::start(&oci_runtime(folder.path(), how, SAYS_RUNC));
+    let asked = testkit::eventually("the engine answers", || {
+        sandbox_docker::Engine::connect(&engine.socket(), false).ok()
     });
-    let (engine, tried) = tried.await.unwrap();
-    assert!(is_unfiltered(&tried), "{tried:?}");
-    drop(engine);
+    let world = World::by(By::DockerAt(engine.socket().leak()), DiskChoice::Ext4);
+    let library = ImageFolder::open(world.config.data.join("images"));
+    let tried = sandbox_docker::try_image(&asked, &library, &world.image, &world.config.data, None);
+    let made = world.provider.create(&world.spec()).await;
+    if let Ok(made) = &made {
+        world.provider.destroy(made.id).await.unwrap();
+    }
+    nothing_is_left(&world).await;
+    assert_eq!(engine.containers(), 0, "a container is left");
+    [tried, made.map(|_| ())]
 }
 
-/// It compares bits of arguments with the mask, and calls the value a mask.
+async fn nothing_is_left(world: &World) {
+    assert!(world.files().is_empty(), "{:?}", world.files());
+    assert!(world.provider.list().await.unwrap().is_empty());
+}
+
 #[tokio::test]
-async fn an_oci_runtime_that_exchanges_mask_and_value_is_refused() {
-    let world = World::new(DiskChoice::Ext4);
-    let command = world.folder().join("exchanges");
-    fs::write(&command, "#!/bin/sh\necho youki version 0.7.0\n").unwrap();
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-    let mut config = world.config.clone();
-    config.run = world.folder().join("other");
-    let by = By::Oci(command.to_string_lossy().into_owned().leak());
-    let opened = tokio::task::spawn_blocking(move || by.open(config)).await.unwrap();
-    let refused = words(&opened.unwrap_err());
-    assert!(refused.contains("lets users make namespaces"), "{refused}");
+async fn an_engine_that_filters_no_system_calls_makes_no_sandbox() {
+    if By::Docker.is_here() {
+        for refused in of_an_engine(Wrong::LeftOut).await {
+            assert!(is_refused(&refused, NO_LIST), "{refused:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_exchanges_mask_and_value_makes_no_sandbox() {
+    if By::Docker.is_here() {
+        for refused in of_an_engine(Wrong::Exchanged).await {
+            assert!(is_refused(&refused, MISREAD), "{refused:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_engine_with_another_oci_runtime_makes_sandboxes() {
+    if By::Docker.is_here() {
+        for made in of_an_engine(Wrong::Nothing).await {
+            made.unwrap();
+        }
+    }
+}
+
+/// What comes of a sandbox of an OCI runtime that does so, and says that it is `version`; nothing is left of one that is refused.
+async fn of_an_oci_runtime(how: Wrong, version: &str) -> Result<(), ProviderError> {
+    let folder = tempfile::tempdir().unwrap();
+    let command = oci_runtime(folder.path(), how, version);
+    let world = World::by(By::Oci(command.to_string_lossy().into_owned().leak()), DiskChoice::Ext4);
+    let spec = world.spec();
+    if let Err(refused) = world.provider.create(&spec).await {
+        nothing_is_left(&world).await;
+        return Err(refused);
+    }
+    let status = world.provider.status(spec.id).await.unwrap();
+    let living = Living::of(Arc::clone(&world.provider) as _, status);
+    for attempt in [
+        "unshare --user true",
+        "python3 -c 'import socket; socket.socket(socket.AF_INET, 5, 132)'",
+    ] {
+        let (said, code) = living.attempt(USER, &format!("{attempt} 2>&1")).await;
+        assert!(code != 0 && said.contains("not permitted"), "{attempt}: {said}");
+    }
+    living.destroy().await;
+    Ok(())
 }
 
 #[tokio::test]
 async fn an_oci_runtime_that_filters_no_system_calls_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let command = without_filter(folder.path());
-    let world = World::by(By::Oci(command.to_string_lossy().into_owned().leak()), DiskChoice::Ext4);
-    let spec = world.spec();
-    let refused = world.provider.create(&spec).await;
-    assert!(is_unfiltered(&refused), "{refused:?}");
-    assert!(world.files().is_empty(), "{:?}", world.files());
-    assert!(world.provider.list().await.unwrap().is_empty());
+    for version in [SAYS_RUNC, SAYS_YOUKI] {
+        let refused = of_an_oci_runtime(Wrong::LeftOut, version).await;
+        assert!(is_refused(&refused, NO_LIST), "{version}: {refused:?}");
+    }
+}
+
+/// It compares bits of arguments with the mask, and calls the value a mask.
+#[tokio::test]
+async fn an_oci_runtime_that_exchanges_mask_and_value_is_refused_unless_it_is_known_to() {
+    let refused = of_an_oci_runtime(Wrong::Exchanged, SAYS_RUNC).await;
+    assert!(is_refused(&refused, MISREAD), "{refused:?}");
+    let refused = of_an_oci_runtime(Wrong::Exchanged, "youki version: 0.7.1").await;
+    assert!(is_refused(&refused, MISREAD), "{refused:?}");
+    of_an_oci_runtime(Wrong::Exchanged, SAYS_YOUKI).await.unwrap();
+}
+
+/// One that is known to exchange them and was repaired.
+#[tokio::test]
+async fn an_oci_runtime_that_exchanges_no_more_is_not_told_them_exchanged_unseen() {
+    let refused = of_an_oci_runtime(Wrong::Nothing, SAYS_YOUKI).await;
+    assert!(is_refused(&refused, MISREAD), "{refused:?}");
 }

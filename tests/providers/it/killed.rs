@@ -40,6 +40,7 @@ fn kill(by: By, config: &Config, orders: &Orders, step: usize) {
     let how = match by {
         By::Oci(command) => command.to_owned(),
         By::Docker => format!("docker:{}", DockerEngine::of_this_process().unwrap().socket().display()),
+        By::DockerAt(socket) => format!("docker:{}", socket.display()),
         By::DockerInVolume => format!(
             "docker:{}:{}",
             DockerEngine::newer().unwrap().socket().display(),

@@ -8,6 +8,7 @@ macro_rules! on_each {
         on_each!(by_runc, RUNC: $($name),*);
         on_each!(by_crun, CRUN: $($name),*);
         on_each!(by_docker, Docker: $($name),*);
+        on_each!(by_youki, YOUKI: $($name),*);
     };
     ($module:ident, $by:ident: $($name:ident),*) => {
         mod $module {

@@ -53,6 +53,8 @@ pub(crate) enum By {
     Oci(&'static str),
     /// Docker's engine.
     Docker,
+    /// An engine that a test has, which listens here.
+    DockerAt(&'static Path),
     /// A newer one, which sees a volume of its own alone.
     DockerInVolume,
 }
@@ -67,6 +69,7 @@ impl By {
         let command = match self {
             Self::Oci(command) => command,
             Self::Docker => return DockerEngine::of_this_process().is_some(),
+            Self::DockerAt(_) => return true,
             Self::DockerInVolume => return DockerEngine::newer().is_some(),
         };
         let why_not = if ["youki", "runsc"].contains(&command) && !full() {
@@ -91,6 +94,7 @@ impl By {
                 let engine = DockerEngine::of_this_process().unwrap();
                 sandbox_docker::open(&engine.socket(), None, config, images)
             }
+            Self::DockerAt(socket) => sandbox_docker::open(socket, None, config, images),
             Self::DockerInVolume => {
                 let engine = DockerEngine::newer().unwrap();
                 sandbox_docker::open(&engine.socket(), Some(&volume(&config)), config, images)

@@ -1,6 +1,6 @@
 //! A stand-in for `belljar-runtime`: PID 1 of the sandboxes in this crate's tests.
 //!
-//! Where the network is left to it, it leads it as the runtime does.
+//! As the runtime does, it looks whether the list of system calls holds, and leads the network where that is left to it.
 //!
 //! It dials the link and waits for an order, one line of `<uid> <command for sh>`; then it dials anew for the next. The
 //! answer is what the command says, and a last line with its exit code. Under the highest uid there is, a command is PID 1's
@@ -14,12 +14,22 @@ use std::thread;
 use std::time::Duration;
 
 use redirect::Redirect;
-use rustix::thread::CapabilitySet;
-use sandbox::capture;
+use rustix::thread::{CapabilitySet, set_name};
+use sandbox::{capture, inside};
+use sys::listed::{Listed, look};
 
 const LINK: &str = "/run/belljar/link.sock";
 
 fn main() -> ExitCode {
+    match look() {
+        Listed::Missing => return ExitCode::from(inside::UNLISTED),
+        Listed::Misread => return ExitCode::from(inside::MISREAD),
+        Listed::Held => {}
+    }
+    if let Err(error) = set_name(inside::LISTED_NAME) {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
     let redirect = Redirect {
         tcp_port: capture::TCP_PORT,
         resolver_v4: capture::DNS_ADDRESS,

@@ -142,6 +142,18 @@ async fn a_network_that_cannot_be_led_is_no_sandbox() {
 }
 
 #[tokio::test]
+async fn without_the_list_of_system_calls_that_it_was_promised_it_does_not_begin() {
+    let jail = "bwrap --die-with-parent --unshare-pid --as-pid-1 --ro-bind / / --proc /proc \"$0\" pid1 listed";
+    let output = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", jail, env!("CARGO_BIN_EXE_belljar-runtime")])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(sandbox::inside::UNLISTED.into()));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("the list of system calls was left out"), "{said}");
+}
+
+#[tokio::test]
 async fn started_by_anybody_it_refuses() {
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_belljar-runtime"))
         .arg("pid1")

@@ -5,6 +5,8 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
+use containers::filtered::trial::{self, Heard};
+use containers::seccomp::{self, Masks};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use serde_json::{Value, json};
 
@@ -43,7 +45,7 @@ pub(super) fn container(machine: &Machine) -> Result<String, Lack> {
         .try_for_each(|name| fs::create_dir_all(root.join(name)));
     let made = made.and_then(|()| fs::write(root.join("program"), ""));
     made.or_lacking("no files can be made in the temporary folder", "free some space there")?;
-    let mut spec = spec(&name, &root, &["/program"]);
+    let mut spec = spec(machine, &name, &root, &["/program"])?;
     let mount = json!({ "destination": "/program", "type": "bind", "source": program, "options": ["bind", "ro"] });
     if let Some(mounts) = spec["mounts"].as_array_mut() {
         mounts.push(mount);
@@ -54,15 +56,6 @@ pub(super) fn container(machine: &Machine) -> Result<String, Lack> {
 }
 
 const BUILD: &str = "belljar image build";
-
-/// Says what the kernel says of the shell, whose umask may be the last of these and not the one before.
-const LOOK: &str =
-    "umask 0; umask 0002; umask 0027; while read -r key value; do echo \"$key $value\"; done < /proc/self/status";
-const FILTERED: &str = "Seccomp: 2";
-/// A umask is refused where these bits of it are those; who takes one for the other refuses more.
-const MASK: u32 = 0o77;
-const REFUSED: u32 = 0o02;
-const NOT_REFUSED: &str = "Umask: 0027";
 
 /// The image's shell runs in a container.
 pub(super) fn image(machine: &Machine) -> Result<String, Lack> {
@@ -91,7 +84,7 @@ pub(super) fn image(machine: &Machine) -> Result<String, Lack> {
     Ok(format!("programs of the image {} run", image.display()))
 }
 
-/// What the OCI runtime starts has the list of system calls that it was told: one that was built without it goes on and says
+/// The list of system calls holds for what the OCI runtime starts: one that was built without it goes on and says
 /// nothing. The image's shell looks.
 pub(super) fn listed_calls(machine: &Machine) -> Result<String, Lack> {
     let runtime = machine.oci_runtime().display();
@@ -101,25 +94,25 @@ pub(super) fn listed_calls(machine: &Machine) -> Result<String, Lack> {
             format!("whether {runtime} applies the list of system calls is found out with an image, and none is built");
         return Err(Lack::warning(says, BUILD));
     };
-    let said = run_shell(machine, &root, LOOK)?;
-    let says = |wanted: &str| said.lines().any(|line| line == wanted);
-    let wrong = match (says(FILTERED), says(NOT_REFUSED)) {
-        (true, true) => return Ok(format!("{runtime} applies the list of system calls")),
-        (true, false) => {
+    let said = run_shell(machine, &root, trial::SCRIPT)?;
+    let mend = "name another OCI runtime in sandbox.runtime (apt-get install runc)";
+    let wrong = match trial::heard(&said).or_lacking("the list of system calls cannot be tried", mend)? {
+        Heard::Held => return Ok(format!("{runtime} applies the list of system calls")),
+        Heard::Misread => {
             "gets rules about bits of an argument wrong, so it lets through what the list of system calls refuses"
         }
-        (false, _) => "starts programs without the list of system calls that it is told",
+        Heard::Unfiltered => "starts programs without the list of system calls that it is told",
     };
     Err(Lack::lacking(
         format!("{runtime} {wrong}: it can make no sandboxes"),
-        "name another OCI runtime in sandbox.runtime (apt-get install runc)",
+        mend,
     ))
 }
 
 /// What a script of the image's shell says in a container.
 fn run_shell(machine: &Machine, root: &Path, script: &str) -> Result<String, Lack> {
     let (name, folder) = (unique_name(), folder_in(&std::env::temp_dir())?);
-    let spec = spec(&name, root, &["/bin/sh", "-c", script]);
+    let spec = spec(machine, &name, root, &["/bin/sh", "-c", script])?;
     run(machine, folder.path(), &name, &spec, "run")
 }
 
@@ -179,10 +172,16 @@ impl Machine {
 }
 
 /// A container like a sandbox's, on a small scale.
-fn spec(name: &str, root: &Path, arguments: &[&str]) -> Value {
+fn spec(machine: &Machine, name: &str, root: &Path, arguments: &[&str]) -> Result<Value, Lack> {
+    let says = machine
+        .run(machine.oci_runtime(), &["--version"], "")
+        .map_err(|failed| lack(machine, failed))?;
+    let masks = Masks::for_version(&says);
+    let list =
+        seccomp::profile(masks).or_lacking("the list of system calls cannot be read", "report this as a fault")?;
     let mapping = json!([{ "containerID": 0, "hostID": FIRST, "size": COUNT }]);
     let namespaces = ["user", "pid", "mount", "ipc", "uts", "cgroup", "network"].map(|kind| json!({ "type": kind }));
-    json!({
+    Ok(json!({
         "ociVersion": "1.0.2",
         "root": { "path": root, "readonly": true },
         "hostname": "doctor",
@@ -203,16 +202,7 @@ fn spec(name: &str, root: &Path, arguments: &[&str]) -> Value {
             "gidMappings": mapping,
             "cgroupsPath": format!("/{name}"),
             "resources": { "pids": { "limit": 16 }, "memory": { "limit": 64 << 20 } },
-            "seccomp": {
-                "defaultAction": "SCMP_ACT_ALLOW",
-                "syscalls": [
-                    { "names": ["bpf"], "action": "SCMP_ACT_ERRNO" },
-                    {
-                        "names": ["umask"], "action": "SCMP_ACT_ERRNO",
-                        "args": [{ "index": 0, "value": MASK, "valueTwo": REFUSED, "op": "SCMP_CMP_MASKED_EQ" }],
-                    },
-                ],
-            },
+            "seccomp": trial::with_probe(list, masks),
         },
-    })
+    }))
 }

@@ -181,26 +181,43 @@ fn an_oci_runtime_that_filters_no_system_calls_is_named() {
 
 /// As youki does: of a rule about bits of an argument it takes the mask for the value.
 const EXCHANGES: &str = r#"#!/bin/sh
+[ "$*" != --version ] || { echo "SAYS"; exit; }
 for word in "$@"; do
     [ ! -f "$word/config.json" ] || python3 -c '
 import json, sys
 told = json.load(open(sys.argv[1]))
 for rule in told["linux"]["seccomp"]["syscalls"]:
     for told_of in rule.get("args", []):
-        told_of["value"], told_of["valueTwo"] = told_of["valueTwo"], told_of["value"]
+        if told_of["op"] == "SCMP_CMP_MASKED_EQ":
+            told_of["value"], told_of["valueTwo"] = told_of["valueTwo"], told_of["value"]
 json.dump(told, open(sys.argv[1], "w"))' "$word/config.json"
 done
 exec runc "$@"
 "#;
 
-#[test]
-fn an_oci_runtime_that_exchanges_mask_and_value_is_named() {
+/// What is found of one that does, or does not, and says that it is this version.
+fn of_one_that_says(script: &str, version: &str) -> Finding {
     let mut ward = Ward::new();
     let command = ward.folder.path().join("exchanges");
-    std::fs::write(&command, EXCHANGES).unwrap();
+    std::fs::write(&command, script.replace("SAYS", version)).unwrap();
     testkit::run(std::process::Command::new("chmod").arg("755").arg(&command));
     ward.machine.command = Some(command);
-    let finding = ward.finding("list of system calls");
+    ward.finding("list of system calls")
+}
+
+#[test]
+fn an_oci_runtime_that_exchanges_mask_and_value_is_named() {
+    let finding = of_one_that_says(EXCHANGES, "runc version 1.1.5");
+    assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
+    assert!(finding.says.contains("bits of an argument"), "{finding:?}");
+}
+
+#[test]
+fn an_oci_runtime_that_is_known_to_exchange_them_is_told_them_exchanged() {
+    let finding = of_one_that_says(EXCHANGES, "youki version: 0.7.0");
+    assert_eq!(finding.verdict, Verdict::Fine, "{finding:?}");
+    let repaired = "#!/bin/sh\n[ \"$*\" != --version ] || { echo 'SAYS'; exit; }\nexec runc \"$@\"\n";
+    let finding = of_one_that_says(repaired, "youki version: 0.7.0");
     assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
     assert!(finding.says.contains("bits of an argument"), "{finding:?}");
 }
