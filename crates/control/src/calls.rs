@@ -271,6 +271,7 @@ impl Control {
             (Some(callable), Ok(arguments)) => {
                 let call = Call {
                     session: live.session,
+                    user: live.owner,
                     service: &service,
                     method: &method,
                     arguments: &arguments,
@@ -438,6 +439,7 @@ impl Control {
         let arguments = serde_json::value::to_raw_value(arguments).map_err(|_| no_such())?;
         let call = Call {
             session: live.session,
+            user: live.owner,
             service,
             method,
             arguments: &arguments,

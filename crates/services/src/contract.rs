@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use dial::{Dialer, Settings, SystemResolver};
-use domain::SessionId;
+use domain::{SessionId, UserId};
 use lifecycle::Tasks;
 use secret::{Reference, Secret};
 use serde_json::Value;
@@ -117,6 +117,7 @@ async fn one(
     let arguments = to_raw_value(&fixture.arguments).unwrap_or_default();
     let call = Call {
         session: SessionId::new(),
+        user: UserId::new(),
         service: &service.name,
         method: &method.name,
         arguments: &arguments,

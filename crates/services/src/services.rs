@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use dial::Dialer;
-use domain::SessionId;
+use domain::{SessionId, UserId};
 use http::HeaderMap;
 use lifecycle::Tasks;
 use secret::Source;
@@ -21,7 +21,7 @@ use worker::Worker;
 use crate::client::{ClientError, host};
 use crate::definition::{Access, Action, Answer as Output, Catalogue, Method};
 use crate::exchange::{Exchange, Received};
-use crate::gate::{Gate, Place};
+use crate::gate::{Admitted, Caller, Gate, Place, admit};
 use crate::plan::{HttpPlan, MethodPlan, Plan, Problem, Shared, Unplanned, Upstream};
 use crate::request::Outgoing;
 use crate::select::Json;
@@ -44,6 +44,8 @@ pub struct Services {
 pub struct Call<'a> {
     /// Who calls.
     pub session: SessionId,
+    /// Whose session that is: what all of their sessions use together is bounded.
+    pub user: UserId,
     /// The service's name.
     pub service: &'a str,
     /// The method's name.
@@ -81,7 +83,7 @@ impl Services {
             let plans = Arc::new(plans);
             return Ok((Self { plans, tasks }, problems));
         }
-        // Of each, one session has half.
+        // Of each, one user has half.
         let shares = |places: usize| Arc::new(Gate::new(u32::try_from(places).unwrap_or(u32::MAX), None, None));
         let shared = Shared {
             secrets,
@@ -155,7 +157,7 @@ impl Services {
             Upstream::Http(http) => self.ask(plan, http, method, arguments, &call, deadline).await,
             Upstream::Script(script) => {
                 let definition = plan.method(method);
-                let _places = enter(plan, method, call.session, deadline).await?;
+                let _places = enter(admitted(plan, method, &call)?, method, deadline).await?;
                 let called = script
                     .call(&definition.name, method, arguments, &self.tasks, deadline)
                     .await;
@@ -163,7 +165,7 @@ impl Services {
             }
             Upstream::Mcp(server) => {
                 let definition = plan.method(method);
-                let _places = enter(plan, method, call.session, deadline).await?;
+                let _places = enter(admitted(plan, method, &call)?, method, deadline).await?;
                 server
                     .call(&method.what, definition, method.answer_bytes, arguments, deadline)
                     .await
@@ -174,17 +176,19 @@ impl Services {
                     // A method is of the same kind as its service.
                     return Err(Failure::new(Code::UnknownMethod, method.what.as_str()));
                 };
-                let places = enter(plan, method, call.session, deadline).await?;
+                let admitted = admitted(plan, method, &call)?;
                 let calling = Calling {
-                    session: call.session,
+                    caller: caller(&call),
                     what: &method.what,
                     statement,
                     arguments,
                     deadline,
                     bytes: method.answer_bytes,
-                    tasks: &self.tasks,
                 };
-                Ok(match database.call(calling).await? {
+                // Whoever waits for their statement to be read has no place at the database yet.
+                let query = database.read(calling).await?;
+                let places = enter(admitted, method, deadline).await?;
+                Ok(match database.run(query, &self.tasks).await? {
                     sql::Received::Whole(text) => Answer::json(text),
                     sql::Received::Flowing { media_type, pieces } => {
                         Answer::written(media_type, pieces, self.hold(places, deadline))
@@ -218,7 +222,7 @@ impl Services {
             Failure::new(Code::InvalidArguments, format!("{}: {unfit}", method.what))
                 .remedy("call it with the arguments that its types say")
         })?;
-        let places = enter(plan, method, call.session, deadline).await?;
+        let places = enter(admitted(plan, method, call)?, method, deadline).await?;
         let exchange = Exchange {
             plan: http,
             method,
@@ -285,20 +289,28 @@ impl Services {
     }
 }
 
-/// The places that a call takes up, as soon as there are any.
-async fn enter(plan: &Plan, method: &MethodPlan, session: SessionId, deadline: Instant) -> Result<Vec<Place>, Failure> {
+fn caller(call: &Call<'_>) -> Caller {
+    Caller {
+        user: call.user,
+        session: call.session,
+    }
+}
+
+/// Lets a call wait for what it takes up: of its method, of its service, of what all services share.
+fn admitted(plan: &Plan, method: &MethodPlan, call: &Call<'_>) -> Result<Admitted, Failure> {
     let of_all_services = match &plan.upstream {
         Upstream::Script(script) => Some(&*script.running),
-        Upstream::Http(_) | Upstream::Mcp(_) | Upstream::Sql(_) => None,
+        Upstream::Sql(database) => database.files(),
+        Upstream::Http(_) | Upstream::Mcp(_) => None,
     };
-    let entering = async {
-        let mut places = Vec::with_capacity(3);
-        for gate in method.gate.iter().chain([&plan.gate]).chain(of_all_services) {
-            places.push(gate.enter(session, &method.what).await?);
-        }
-        Ok(places)
-    };
-    tokio::time::timeout_at(deadline, entering).await.unwrap_or_else(|_| {
+    let gates = method.gate.iter().chain([&plan.gate]).chain(of_all_services);
+    admit(gates, caller(call), &method.what)
+}
+
+/// The places that a call takes up, as soon as there are any.
+async fn enter(admitted: Admitted, method: &MethodPlan, deadline: Instant) -> Result<Vec<Place>, Failure> {
+    let entering = tokio::time::timeout_at(deadline, admitted.enter(&method.what));
+    entering.await.unwrap_or_else(|_| {
         Err(Failure::new(
             Code::Timeout,
             format!("{}: other calls took all the time there was", method.what),

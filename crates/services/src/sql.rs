@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use domain::SessionId;
 use lifecycle::Tasks;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
@@ -28,7 +27,7 @@ pub use self::settings::{DatabaseSettings, TransportSecurity};
 
 use self::rows::{Form, Rows};
 use crate::definition::{Engine, Sql, Statement};
-use crate::gate::Gate;
+use crate::gate::{Caller, Gate, admit};
 use crate::plan::{Problems, Shared};
 use crate::settings::ServiceSettings;
 use crate::{Code, Failure};
@@ -61,7 +60,7 @@ pub(crate) enum Received {
 pub(crate) struct Database {
     engine: Engine,
     worker: Worker,
-    /// Of which one session has half.
+    /// Of which one user has half.
     checks: Arc<Gate>,
     driver: Arc<Driver>,
 }
@@ -107,14 +106,26 @@ impl Asked {
 
 /// One call.
 pub(crate) struct Calling<'a> {
-    pub(crate) session: SessionId,
+    pub(crate) caller: Caller,
     pub(crate) what: &'a str,
     pub(crate) statement: &'a Statement,
     pub(crate) arguments: Map<String, Value>,
     pub(crate) deadline: Instant,
     /// The most bytes of the answer.
     pub(crate) bytes: u64,
-    pub(crate) tasks: &'a Tasks,
+}
+
+/// A call whose statement was read.
+pub(crate) struct Query {
+    asked: Asked,
+    answer: Wanted,
+    bytes: u64,
+}
+
+/// How what a statement gives is wanted.
+enum Wanted {
+    Rows { form: Form, limit: u64 },
+    File { csv: bool },
 }
 
 impl Database {
@@ -141,16 +152,23 @@ impl Database {
         })
     }
 
-    /// Answers a call.
-    pub(crate) async fn call(&self, calling: Calling<'_>) -> Result<Received, Failure> {
+    /// Takes up a place besides those of the service, as the kind of database wants it.
+    pub(crate) fn files(&self) -> Option<&Gate> {
+        match &*self.driver {
+            Driver::Sqlite(sqlite) => Some(&sqlite.files),
+            Driver::Postgres(_) | Driver::MySql(_) | Driver::Snowflake(_) => None,
+        }
+    }
+
+    /// What a call asks of the database. Its statement is read by a worker.
+    pub(crate) async fn read(&self, calling: Calling<'_>) -> Result<Query, Failure> {
         let Calling {
-            session,
+            caller,
             what,
             statement,
             mut arguments,
             deadline,
             bytes,
-            tasks,
         } = calling;
         let mut form = Form::Rows;
         let mut limit = ROWS;
@@ -190,7 +208,7 @@ impl Database {
             self.driver.catalogue(*statement == Statement::Tables)
         } else {
             let reading = async {
-                let _place = self.checks.enter(session, what).await?;
+                let _place = admit([&*self.checks], caller, what)?.enter(what).await?;
                 self.check(what, &text).await
             };
             let read = tokio::time::timeout_at(deadline, reading).await;
@@ -206,28 +224,43 @@ impl Database {
             ours,
             deadline,
         };
-        if *statement == Statement::Export {
+        let answer = if *statement == Statement::Export {
             let csv = arguments.get("format").is_some_and(|format| format == "csv");
-            let (sender, pieces) = mpsc::channel(WAITING);
-            let (driver, own) = (Arc::clone(&self.driver), tasks.clone());
-            let mut rows = Rows::flowing(what, csv, EXPORTED, bytes, sender);
-            tasks.spawn_until_stopped(async move {
-                let result = match tokio::time::timeout_at(deadline, driver.run(session, &asked, &mut rows, &own)).await
-                {
-                    Ok(result) => result,
-                    Err(_) => Err(asked.late()),
-                };
-                rows.end(result).await;
-            });
-            let media_type = if csv { "text/csv" } else { "application/jsonl" };
-            return Ok(Received::Flowing { media_type, pieces });
-        }
+            Wanted::File { csv }
+        } else {
+            Wanted::Rows { form, limit }
+        };
+        Ok(Query { asked, answer, bytes })
+    }
+
+    /// Has the database answer what was read.
+    pub(crate) async fn run(&self, query: Query, tasks: &Tasks) -> Result<Received, Failure> {
+        let Query { asked, answer, bytes } = query;
+        let (what, deadline) = (asked.what.as_str(), asked.deadline);
+        let (form, limit) = match answer {
+            Wanted::Rows { form, limit } => (form, limit),
+            Wanted::File { csv } => {
+                let (sender, pieces) = mpsc::channel(WAITING);
+                let (driver, own) = (Arc::clone(&self.driver), tasks.clone());
+                let mut rows = Rows::flowing(what, csv, EXPORTED, bytes, sender);
+                tasks.spawn_until_stopped(async move {
+                    let result = match tokio::time::timeout_at(deadline, driver.run(&asked, &mut rows, &own)).await {
+                        Ok(result) => result,
+                        Err(_) => Err(asked.late()),
+                    };
+                    rows.end(result).await;
+                });
+                let media_type = if csv { "text/csv" } else { "application/jsonl" };
+                return Ok(Received::Flowing { media_type, pieces });
+            }
+        };
+        let is_one_table = matches!(form, Form::Described(_));
         let mut rows = Rows::whole(what, form, limit, bytes);
-        match tokio::time::timeout_at(deadline, self.driver.run(session, &asked, &mut rows, tasks)).await {
+        match tokio::time::timeout_at(deadline, self.driver.run(&asked, &mut rows, tasks)).await {
             Ok(result) => result?,
             Err(_) => return Err(asked.late()),
         }
-        if *statement == Statement::Describe && rows.is_empty() {
+        if is_one_table && rows.is_empty() {
             return Err(Failure::new(
                 Code::NotFound,
                 format!("{what}: there is no such table, or it may not be read"),
@@ -310,11 +343,11 @@ fn unread(what: &str, error: &WorkerError) -> Failure {
 }
 
 impl Driver {
-    async fn run(&self, session: SessionId, asked: &Asked, rows: &mut Rows, tasks: &Tasks) -> Result<(), Failure> {
+    async fn run(&self, asked: &Asked, rows: &mut Rows, tasks: &Tasks) -> Result<(), Failure> {
         match self {
             Self::Postgres(postgres) => postgres.run(asked, rows, tasks).await,
             Self::MySql(mysql) => mysql.run(asked, rows, tasks).await,
-            Self::Sqlite(sqlite) => sqlite.run(session, asked, rows).await,
+            Self::Sqlite(sqlite) => sqlite.run(asked, rows).await,
             Self::Snowflake(snowflake) => snowflake.run(asked, rows, tasks).await,
         }
     }

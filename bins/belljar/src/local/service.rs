@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use cli::harmless;
 use dial::{Dialer, SystemResolver};
-use domain::SessionId;
+use domain::{SessionId, UserId};
 use lifecycle::Tasks;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -279,6 +279,7 @@ async fn call(settings: &Settings, read: &Read, method: &str, arguments: &str) -
     let services = ready(settings, &read.catalogue, service, &tasks)?;
     let call = Call {
         session: SessionId::new(),
+        user: UserId::new(),
         service,
         method,
         arguments: &arguments,

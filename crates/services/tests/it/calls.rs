@@ -148,6 +148,7 @@ async fn threat_070_only_registered_methods_dispatch() {
     for service in ["", "__proto__", "constructor", "crm ", "*", "../crm", "CRM"] {
         let call = services::Call {
             session: rig.session,
+            user: rig.user,
             service,
             method: "get",
             arguments: &arguments,

@@ -64,5 +64,5 @@ async fn no_more_requests_are_under_way_at_once_than_the_service_bears() {
     let calls = futures::future::join_all((0..40).map(|_| rig.ask("get", json!({})))).await;
     assert!(calls.iter().all(Result::is_ok));
     let most = most.load(Ordering::SeqCst);
-    assert!((1..=2).contains(&most), "one session has half of three places: {most}");
+    assert!((1..=2).contains(&most), "one user has half of three places: {most}");
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use dial::{Dialer, SystemResolver};
-use domain::SessionId;
+use domain::{SessionId, UserId};
 use lifecycle::Tasks;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -126,6 +126,7 @@ async fn the_package_nats_watches_a_real_server() {
         let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
         let call = Call {
             session: SessionId::new(),
+            user: UserId::new(),
             service: "nats",
             method,
             arguments: &arguments,

@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use dial::{Dialer, Resolve, ResolveError};
-use domain::SessionId;
+use domain::{SessionId, UserId};
 use http::HeaderMap;
 use lifecycle::Tasks;
 use secret::{Reference, Secret, Source, Unresolved};
@@ -168,6 +168,7 @@ pub(crate) struct Rig {
     pub(crate) services: Services,
     pub(crate) secrets: Secrets,
     pub(crate) session: SessionId,
+    pub(crate) user: UserId,
 }
 
 /// How a rig is made.
@@ -230,6 +231,7 @@ impl Setting {
             services,
             secrets: self.secrets,
             session: SessionId::new(),
+            user: UserId::new(),
         };
         (rig, problems)
     }
@@ -255,6 +257,7 @@ impl Rig {
         let arguments = RawValue::from_string(arguments.to_string()).unwrap();
         let call = Call {
             session: self.session,
+            user: self.user,
             service: "crm",
             method,
             arguments: &arguments,

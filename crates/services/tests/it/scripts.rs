@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dial::Dialer;
-use domain::SessionId;
+use domain::{SessionId, UserId};
 use lifecycle::Tasks;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -108,13 +108,15 @@ fn glue(base: &str, hosts: &str, worker: Worker) -> Glue {
 
 impl Glue {
     async fn ask(&self, method: &str, arguments: Value) -> Result<Value, Failure> {
-        self.ask_as(SessionId::new(), method, arguments).await
+        self.ask_as(UserId::new(), method, arguments).await
     }
 
-    async fn ask_as(&self, session: SessionId, method: &str, arguments: Value) -> Result<Value, Failure> {
+    /// What a user asks in a session that has just begun.
+    async fn ask_as(&self, user: UserId, method: &str, arguments: Value) -> Result<Value, Failure> {
         let arguments = RawValue::from_string(arguments.to_string()).unwrap();
         let call = Call {
-            session,
+            session: SessionId::new(),
+            user,
             service: "glue",
             method,
             arguments: &arguments,
@@ -276,7 +278,7 @@ async fn what_a_request_failed_with_is_what_the_call_fails_with() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn threat_094_a_session_leaves_those_who_run_scripts_to_the_others() {
+async fn threat_094_a_user_leaves_those_who_run_scripts_to_the_others() {
     let (begun, begins) = tokio::sync::watch::channel(0);
     let upstream = Upstream::start(move |_, _| {
         begun.send_modify(|count| *count += 1);
@@ -285,11 +287,11 @@ async fn threat_094_a_session_leaves_those_who_run_scripts_to_the_others() {
     })
     .await;
     let glue = glue(&upstream.base(), "", guard_with(|config| config.scripts = 4));
-    let session = SessionId::new();
+    let user = UserId::new();
     let never_done = json!({ "what": "fetch", "where": "/contacts/1" });
     let greedy = futures::future::select_all((0..4).map(|_| {
         let (glue, asked) = (&glue, never_done.clone());
-        Box::pin(async move { glue.ask_as(session, "run", asked).await })
+        Box::pin(async move { glue.ask_as(user, "run", asked).await })
     }));
     let mut begins = begins;
     let asking = async {

@@ -9,7 +9,7 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use dial::Dialer;
-use domain::SessionId;
+use domain::{SessionId, UserId};
 use lifecycle::Tasks;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams,
@@ -324,6 +324,7 @@ pub(crate) async fn ask(services: &Services, method: &str, arguments: Value) -> 
     let arguments = RawValue::from_string(arguments.to_string()).unwrap();
     let call = Call {
         session: SessionId::new(),
+        user: UserId::new(),
         service: "shop",
         method,
         arguments: &arguments,

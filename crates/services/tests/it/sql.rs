@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dial::{Dialer, SystemResolver};
-use domain::SessionId;
+use domain::{SessionId, UserId};
 use lifecycle::Tasks;
 use secret::{Reference, Secret};
 use serde_json::value::RawValue;
@@ -94,6 +94,7 @@ pub(crate) fn guard_as(kind: &str) -> Worker {
 pub(crate) struct Database {
     services: Services,
     session: SessionId,
+    user: UserId,
 }
 
 impl Database {
@@ -160,14 +161,24 @@ impl Database {
         Self {
             services,
             session: SessionId::new(),
+            user: UserId::new(),
         }
     }
 
-    /// The same as another session sees it.
+    /// The same as another user sees it.
     pub(crate) fn neighbour(&self) -> Self {
+        Self {
+            user: UserId::new(),
+            ..self.elsewhere()
+        }
+    }
+
+    /// The same as the same user sees it in another session.
+    pub(crate) fn elsewhere(&self) -> Self {
         Self {
             services: self.services.clone(),
             session: SessionId::new(),
+            user: self.user,
         }
     }
 
@@ -175,6 +186,7 @@ impl Database {
         let arguments = RawValue::from_string(arguments.to_string()).unwrap();
         let call = Call {
             session: self.session,
+            user: self.user,
             service: "warehouse",
             method,
             arguments: &arguments,

@@ -36,7 +36,7 @@ pub(super) const SERVICES: Section = Section {
             "concurrency",
             Kind::Whole(1, 1024),
             "16",
-            "Requests under way at once, of which one session has at most half. Its definition may say another default.",
+            "Requests under way at once, of which one user has at most half in all of their sessions. Its definition may say another default.",
         ),
         unset(
             "per_minute",

@@ -1,7 +1,6 @@
 //! Files of SQLite.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::json;
 use services::{Code, DatabaseSettings, Engine};
@@ -117,35 +116,29 @@ async fn threat_094_a_file_is_not_read_for_ever() {
     assert_eq!(database.query(large).await.unwrap_err().code, Code::AnswerTooLarge);
 }
 
-/// More statements than are read at once, in one session, of which none is ever done.
+/// More statements than are read at once, each in another session of one user, of which none is ever done.
 #[tokio::test(flavor = "multi_thread")]
-async fn threat_094_a_session_leaves_those_who_check_statements_to_the_others() {
+async fn threat_094_a_user_leaves_those_who_check_statements_to_the_others() {
     let folder = shop();
     let (worker, database) = (guard_as("slow"), settings(folder.path()));
-    let greedy = Arc::new(Database::read_by(worker, "reader", database, "60s"));
-    let neighbour = greedy.neighbour();
-    leaves_to_others(greedy, "SELECT 'never done'", &neighbour).await;
+    let greedy = Database::read_by(worker, "reader", database, "60s");
+    leaves_to_others(&greedy, "SELECT 'never done'").await;
 }
 
-/// More than there are places for, in one session; the other one asks until they all must have begun.
+/// More than there are places for, each in another session of one user; the other one asks until they all must have begun.
 #[tokio::test(flavor = "multi_thread")]
-async fn threat_094_a_session_leaves_files_to_the_others() {
+async fn threat_094_a_user_leaves_files_to_the_others() {
     let folder = shop();
-    let greedy = Arc::new(Database::patient(
-        Fence::Whole,
-        "reader",
-        settings(folder.path()),
-        "60s",
-    ));
-    let neighbour = greedy.neighbour();
-    leaves_to_others(greedy, ENDLESS, &neighbour).await;
+    let greedy = Database::patient(Fence::Whole, "reader", settings(folder.path()), "60s");
+    leaves_to_others(&greedy, ENDLESS).await;
 }
 
-/// One asks again and again what has no end; the other is answered meanwhile.
-async fn leaves_to_others(greedy: Arc<Database>, statement: &'static str, neighbour: &Database) {
+/// One asks in many sessions what has no end; another is answered meanwhile.
+async fn leaves_to_others(greedy: &Database, statement: &'static str) {
+    let neighbour = greedy.neighbour();
     let mut endless = JoinSet::new();
     for _ in 0..4 {
-        let greedy = Arc::clone(&greedy);
+        let greedy = greedy.elsewhere();
         endless.spawn(async move { greedy.query(statement).await });
     }
     let asking = async {
