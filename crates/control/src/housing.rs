@@ -160,6 +160,20 @@ pub(crate) enum HousingError {
          or wait for its end"
     )]
     TooMany(usize),
+    #[error(
+        "its user has {0} sandboxes, which is as many as one may have (sandbox.per_user), and none of them goes to put \
+         a session away: it is tried again"
+    )]
+    NoRoom(usize),
+}
+
+/// What becomes of other sandboxes of a session's user, where they have as many as one may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Others {
+    /// One that nobody uses goes.
+    MakeRoom,
+    /// All stay, whoever uses them.
+    Stay,
 }
 
 impl HousingError {
@@ -175,7 +189,7 @@ impl HousingError {
                 error,
                 ProviderError::ImageMissing { .. } | ProviderError::Limit(_) | ProviderError::Machine { .. }
             ),
-            Self::Link(_) | Self::Silent | Self::Vanished | Self::TooMany(_) => true,
+            Self::Link(_) | Self::Silent | Self::Vanished | Self::TooMany(_) | Self::NoRoom(_) => true,
             Self::Store(_) => false,
         }
     }
@@ -286,6 +300,10 @@ impl Control {
 
     /// The session's sandbox, awake and claimed; made where there is none.
     pub(crate) async fn house(&self, live: &Arc<Live>) -> Result<Stay, HousingError> {
+        self.house_beside(live, Others::MakeRoom).await
+    }
+
+    async fn house_beside(&self, live: &Arc<Live>, others: Others) -> Result<Stay, HousingError> {
         let began = Instant::now();
         let mut seat = live.seat.housed.lock().await;
         if let Some(housed) = seat.as_ref() {
@@ -305,7 +323,7 @@ impl Control {
         if let Some(housed) = self.adopt(live).await? {
             return Ok(live.seat.take(&mut seat, housed));
         }
-        let _promised = self.make_room(live).await?;
+        let _promised = self.make_room(live, others).await?;
         let had_files = live.seat.has_files.load(Ordering::SeqCst);
         if !had_files && let Some(housed) = self.claim_warm(live).await? {
             self.stepped(live.session, Transition::ClaimWarm, began, &Ok::<_, HousingError>(()));

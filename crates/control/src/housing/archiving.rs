@@ -12,7 +12,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::meters::Transition;
 use super::reconcile::ReconcileError;
-use super::{State, Suspects};
+use super::{Others, State, Suspects};
 use crate::live::Live;
 use crate::{Control, ControlError};
 
@@ -81,8 +81,12 @@ impl Control {
 
     async fn try_to_put_away(&self, live: &Arc<Live>, unused_since: Option<Timestamp>) -> Result<(), ControlError> {
         drop(self.without_run(Asker::System, live).await?);
-        let stay = self.house(live).await?;
-        let begun = timeout(BEGINS_WITHIN, live.files.begun(stay.id)).await;
+        // Nobody waits for it: it takes no place that a session has, or that one needs.
+        let stay = self.house_beside(live, Others::Stay).await?;
+        let yielding = stay.usage.yielding();
+        let housed = Arc::clone(&stay.housed);
+        drop(stay);
+        let begun = timeout(BEGINS_WITHIN, live.files.begun(housed.id)).await;
         begun.map_err(|_| {
             ControlError::Unavailable(
                 "the runtime of this sandbox keeps no files; it may be of an older release".to_owned(),
@@ -92,9 +96,9 @@ impl Control {
             ControlError::Unavailable(format!("not everything could be kept: {}", with_causes(&error)))
         };
         // Most of it with nobody waiting, then what came since with nobody able to come in between.
-        stay.linked.flush_files(KEPT_WITHIN).await.map_err(kept)?;
-        let id = stay.id;
-        drop(stay);
+        housed.linked.flush_files(KEPT_WITHIN).await.map_err(kept)?;
+        let id = housed.id;
+        drop((yielding, housed));
         let _no_run_begins = self.without_run(Asker::System, live).await?;
         let busy = || ControlError::Conflict("the session is in use: archive it when nobody uses it".to_owned());
         let mut seat = live.seat.housed.lock().await;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::MutexGuard;
 
-use super::{Housed, HousingError, Seat, State};
+use super::{Housed, HousingError, Others, Seat, State};
 use crate::Control;
 use crate::live::Live;
 
@@ -22,8 +22,9 @@ impl Drop for Promised<'_> {
 }
 
 impl Control {
-    /// Makes room for one more sandbox of a session's user: of those that nobody uses, the ones that were unused the longest go.
-    pub(super) async fn make_room<'l>(&self, live: &'l Live) -> Result<Promised<'l>, HousingError> {
+    /// Makes room for one more sandbox of a session's user: of those that nobody uses, the ones that were unused the longest go;
+    /// before them those that only put their session away.
+    pub(super) async fn make_room<'l>(&self, live: &'l Live, others: Others) -> Result<Promised<'l>, HousingError> {
         let theirs;
         let mut removed = Vec::new();
         let promised = {
@@ -32,7 +33,7 @@ impl Control {
             let most = self.0.config.sandboxes_per_user;
             let mut count = theirs.len();
             for other in by_last_use(&theirs) {
-                if count < most {
+                if count < most || others == Others::Stay {
                     break;
                 }
                 // Its seat is held until it is gone: nobody makes another for its session meanwhile.
@@ -44,6 +45,8 @@ impl Control {
             if count < most {
                 live.seat.promised.store(true, Ordering::SeqCst);
                 Ok(Promised(&live.seat))
+            } else if others == Others::Stay {
+                Err(HousingError::NoRoom(most))
             } else {
                 Err(HousingError::TooMany(most))
             }
@@ -64,9 +67,13 @@ impl Control {
     }
 }
 
-/// Those whose sandbox nobody uses, the longest unused first; those that a program in the background keeps go last.
+/// Those whose sandbox nobody needs, the longest unused first; those that a program in the background keeps go last.
 fn by_last_use(theirs: &[Arc<Live>]) -> impl Iterator<Item = &Arc<Live>> {
-    let since = |other: &&Arc<Live>| other.seat.unused().map(|housed| housed.usage.idle_since());
+    let since = |other: &&Arc<Live>| {
+        let housed = other.seat.unneeded()?;
+        // Who is put away goes before all that are still somebody's.
+        Some((!housed.usage.is_used()).then(|| housed.usage.idle_since()))
+    };
     let mut unused: Vec<_> = theirs
         .iter()
         .filter_map(|other| Some((since(&other)?, other)))
@@ -75,10 +82,10 @@ fn by_last_use(theirs: &[Arc<Live>]) -> impl Iterator<Item = &Arc<Live>> {
     unused.into_iter().map(|(_, other)| other)
 }
 
-/// Takes a session's sandbox where still nobody uses it; its files stay.
+/// Takes a session's sandbox where still nobody needs it; its files stay.
 fn take_unused(other: &Live) -> Option<(HeldSeat<'_>, Arc<Housed>)> {
     let mut seat = other.seat.housed.try_lock().ok()?;
-    let housed = seat.take_if(|housed| !housed.usage.is_used())?;
+    let housed = seat.take_if(|housed| !housed.usage.is_needed())?;
     other.seat.taken.store(false, Ordering::SeqCst);
     Some((seat, housed))
 }
@@ -88,9 +95,9 @@ impl Seat {
         self.is_taken() || self.promised.load(Ordering::SeqCst)
     }
 
-    /// The sandbox, if nobody uses, makes or removes it.
-    fn unused(&self) -> Option<Arc<Housed>> {
+    /// The sandbox, if nobody needs, makes or removes it.
+    fn unneeded(&self) -> Option<Arc<Housed>> {
         let housed = self.housed.try_lock().ok()?.clone()?;
-        (!housed.usage.is_used()).then_some(housed)
+        (!housed.usage.is_needed()).then_some(housed)
     }
 }

@@ -16,6 +16,8 @@ use crate::live::lock;
 #[derive(Debug)]
 pub(crate) struct Usage {
     users: AtomicUsize,
+    /// How many of them can do without it.
+    yielding: AtomicUsize,
     last: Mutex<Instant>,
     kept: Mutex<Kept>,
     /// Set before the processes are stopped, so that whoever comes at that moment sees it, or is seen.
@@ -57,6 +59,7 @@ impl Usage {
         let now = Instant::now();
         Arc::new(Self {
             users: AtomicUsize::new(0),
+            yielding: AtomicUsize::new(0),
             last: Mutex::new(now),
             kept: Mutex::default(),
             frozen: AtomicBool::new(false),
@@ -69,6 +72,13 @@ impl Usage {
     pub(crate) fn using(self: &Arc<Self>) -> Using {
         self.users.fetch_add(1, Ordering::SeqCst);
         Using(Arc::clone(self))
+    }
+
+    /// It is used as long as what is returned is held, but goes where another session needs its place.
+    pub(super) fn yielding(self: &Arc<Self>) -> Yielding {
+        let using = self.using();
+        self.yielding.fetch_add(1, Ordering::SeqCst);
+        Yielding(using)
     }
 
     /// It was used at this moment.
@@ -114,6 +124,13 @@ impl Usage {
 
     pub(crate) fn is_used(&self) -> bool {
         self.users.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether somebody uses it who cannot do without it.
+    pub(super) fn is_needed(&self) -> bool {
+        // Who yields is one of its users from before to after.
+        let yielding = self.yielding.load(Ordering::SeqCst);
+        self.users.load(Ordering::SeqCst) > yielding
     }
 
     pub(crate) fn is_frozen(&self) -> bool {
@@ -172,6 +189,16 @@ impl Drop for Using {
     fn drop(&mut self) {
         self.0.touch();
         self.0.users.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Somebody uses a sandbox who can do without it: it is not put to sleep while this is held.
+#[derive(Debug)]
+pub(super) struct Yielding(Using);
+
+impl Drop for Yielding {
+    fn drop(&mut self) {
+        self.0.0.yielding.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -12,6 +12,7 @@ use domain::{Delivery, Event, SessionId};
 use link::client::ClientError;
 use objects::{Key, Method, Objects, Store, Ticket, Tickets};
 use protocol::{Content, DiskId, FileRecord, Kept, PathBytes, SyncAnswer, SyncCall, SyncRequest};
+use sandbox::SandboxProvider;
 use store::{Asker, Target};
 
 use crate::world::bucket::{Bucket, Mood};
@@ -228,8 +229,13 @@ async fn what_was_deleted_stays_deleted_and_a_rename_uploads_nothing() {
 }
 
 async fn in_bucket(bucket: &Arc<Bucket>, differs: fn(&mut Files)) -> World {
+    in_bucket_with(bucket, |_| {}, differs).await
+}
+
+async fn in_bucket_with(bucket: &Arc<Bucket>, config: fn(&mut Config), differs: fn(&mut Files)) -> World {
     let bucket = Arc::clone(bucket);
     World::new(Differs {
+        config,
         outside: Arc::new(move |folder, _| {
             let mut files = files(bucket.objects(), folder);
             differs(&mut files);

@@ -128,3 +128,76 @@ async fn after_a_restore_the_names_are_those_of_the_restored_disk() {
     again(&world, session).await;
     comes_back(&workspace, &wanted).await;
 }
+
+fn one_sandbox(config: &mut Config) {
+    config.sandboxes_per_user = 1;
+}
+
+/// A session beside others of the same user.
+async fn another(world: &World) -> SessionId {
+    world.will_say("Hello.");
+    let accepted = world.prompt_to(world.target(), "go", Delivery::Restart).await;
+    world.done(&accepted).await;
+    accepted.session
+}
+
+/// Whose sandboxes there are.
+async fn housed(world: &World) -> Vec<SessionId> {
+    let all = world.sandboxes.list().await.unwrap();
+    all.iter().map(|status| status.session).collect()
+}
+
+/// Its sandbox goes, its disk stays.
+async fn hibernated(world: &World, session: SessionId) {
+    let all = world.sandboxes.list().await.unwrap();
+    let own = all.iter().find(|status| status.session == session).unwrap();
+    world.control.remove_sandbox(Asker::System, own.id).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn putting_a_session_away_costs_no_other_its_sandbox() {
+    let world = both(one_sandbox, |_| {}).await;
+    let (session, workspace) = session(&world).await;
+    fs::write(workspace.join("file"), "content").unwrap();
+    let other = another(&world).await;
+    assert_eq!(housed(&world).await, [other], "a prompt makes room for itself");
+    for _ in 0..2 {
+        let error = archive(&world, session).await.unwrap_err();
+        assert!(
+            matches!(&error, ControlError::Unavailable(words) if words.contains("sandbox.per_user")),
+            "{error:?}"
+        );
+    }
+    assert_eq!(housed(&world).await, [other]);
+    assert!(workspace.join("file").exists());
+    hibernated(&world, other).await;
+    archived(&world, session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_being_put_away_makes_room_for_one_that_is_used() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let world = in_bucket_with(&bucket, one_sandbox, |_| {}).await;
+    let (session, workspace) = session(&world).await;
+    hibernated(&world, session).await;
+    bucket.set(Mood::Refuses);
+    fs::write(workspace.join("file"), "content").unwrap();
+    let wanted = tree(&workspace);
+    let failed = bucket.failed();
+    let beside = async {
+        testkit::eventually_async("the upload to be tried", async || {
+            (bucket.failed() > failed).then_some(())
+        })
+        .await;
+        another(&world).await
+    };
+    let (away, other) = tokio::join!(archive(&world, session), beside);
+    assert!(matches!(away, Err(ControlError::Unavailable(_))), "{away:?}");
+    assert_eq!(housed(&world).await, [other]);
+    assert_eq!(tree(&workspace), wanted);
+    bucket.set(Mood::Works);
+    hibernated(&world, other).await;
+    archived(&world, session).await;
+    assert_eq!(bucket.contents(), ["content"]);
+}
