@@ -120,9 +120,15 @@ async fn resolve(client: &Client, name: &str) -> Result<String, ClientError> {
     if name.parse::<SessionId>().is_ok() {
         return Ok(name.to_owned());
     }
-    let page: Page = client.get(&format!("/sessions?key={}", encoded(name))).await?;
-    let found = page.sessions.into_iter().next().map(|session| session.id.to_string());
-    found.ok_or_else(|| ClientError::Refused {
+    let key = encoded(name);
+    // One that was put away is somebody's still, and has its key.
+    for archived in ["", "&archived=true"] {
+        let page: Page = client.get(&format!("/sessions?key={key}{archived}")).await?;
+        if let Some(session) = page.sessions.first() {
+            return Ok(session.id.to_string());
+        }
+    }
+    Err(ClientError::Refused {
         code: "not_found".into(),
         message: format!("there is no session {name:?}: `belljar sessions` lists them"),
     })

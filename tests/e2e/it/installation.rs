@@ -319,7 +319,7 @@ impl Installation {
         page["sessions"].as_array().expect("sessions").clone()
     }
 
-    /// The id of a session with a name. One that is put away is found by nothing else.
+    /// The id of a session with a name that is not put away.
     pub(crate) fn id(&self, session: &str) -> String {
         let sessions = self.sessions();
         let known = sessions.iter().find(|known| known["key"] == session);

@@ -87,6 +87,40 @@ async fn a_job_prints_its_answer_and_says_what_it_took() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_was_put_away_is_found_by_its_key() {
+    let world = World::new().await;
+    let folder = tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "some notes").unwrap();
+    let does = async |words: &[&str]| {
+        let came = ada(&world, folder.path(), words, "").await;
+        assert_eq!(came.code, 0, "{words:?}: {came:?}");
+        came.out
+    };
+    world.models.next(Answer::text("hello"));
+    does(&["run", "do it", "--session", "mine"]).await;
+    does(&["snapshot", "save", "mine", "--name", "good"]).await;
+    for words in [
+        &["events", "mine"][..],
+        &["show", "mine"],
+        &["files", "mine"],
+        &["put", "mine", "notes.txt"],
+        &["get", "mine", "notes.txt", "-"],
+        &["snapshot", "list", "mine"],
+        &["snapshot", "restore", "mine", "good"],
+    ] {
+        does(&["archive", "mine"]).await;
+        let listed = does(&["sessions"]).await;
+        assert!(!listed.contains("mine"), "it is put away: {listed}");
+        does(words).await;
+    }
+    // Who begins anew with the key goes on with the session that has it.
+    world.models.next(Answer::text("here again"));
+    does(&["run", "again", "--session", "mine"]).await;
+    let shown = does(&["show", "mine"]).await;
+    assert!(shown.contains("do it") && shown.contains("again"), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn json_is_a_value_a_line_everywhere() {
     let world = World::new().await;
     let folder = tempdir().unwrap();
