@@ -10,6 +10,7 @@ mod policy;
 mod run;
 mod sandboxes;
 mod snapshots;
+mod table;
 mod typed;
 
 use std::io::Write;

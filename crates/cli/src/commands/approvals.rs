@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use domain::{ApprovalAnswer, ApprovalId, Event};
 use serde_json::{Value, json};
 
-use super::lists::{Column, table};
+use super::table::{Column, table};
 use super::typed::Typed;
 use super::{output, resolve, say};
 use crate::render::{Render, exact};

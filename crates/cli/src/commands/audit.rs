@@ -14,7 +14,8 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::time::Instant;
 use tokio_util::io::StreamReader;
 
-use super::lists::{Column, money, table, text, time};
+use super::lists::{money, text, time};
+use super::table::{Column, table};
 use super::{encoded, output, resolve, say};
 use crate::arguments::AuditArguments;
 use crate::terminal::one_line;

@@ -15,7 +15,8 @@ use tokio_util::io::ReaderStream;
 use crate::arguments::{FilesArguments, GetArguments, PutArguments};
 use crate::{Client, ClientError};
 
-use super::lists::{self, Column};
+use super::lists;
+use super::table::{Column, table};
 use super::{encoded, output, resolve, say};
 
 pub(super) async fn put(client: &Client, arguments: &PutArguments, json: bool) -> Result<(), ClientError> {
@@ -167,7 +168,7 @@ pub(super) async fn list(client: &Client, arguments: &FilesArguments, json: bool
             format!("{}{slash}", file["path"].as_str().unwrap_or_default())
         }),
     ];
-    lists::table(&answer["files"], &columns, json)
+    table(&answer["files"], &columns, json)
 }
 
 #[cfg(test)]

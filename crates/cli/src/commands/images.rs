@@ -8,7 +8,8 @@ use crate::arguments::ImageCommand;
 use crate::terminal::harmless;
 use crate::{Client, ClientError, Outcome};
 
-use super::lists::{Column, away, digits, mebibytes, nothing, span, table, text, time};
+use super::lists::{away, digits, mebibytes, nothing, span, text, time};
+use super::table::{Column, table};
 use super::{encoded, say};
 
 /// How often it is looked whether a refresh has ended.

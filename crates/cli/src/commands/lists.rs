@@ -1,4 +1,4 @@
-//! Tables.
+//! What there is, in tables.
 
 use std::io::Write;
 
@@ -6,96 +6,11 @@ use domain::{Money, Timestamp, TokenId};
 use serde_json::{Value, json};
 
 use crate::arguments::{ByArgument, ListArguments, TokenCommand};
-use crate::terminal::one_line;
 use crate::{Client, ClientError};
 
 use super::audit::user_id;
+use super::table::{Column, part_of_table, table};
 use super::{encoded, output, resolve, say};
-
-/// A column of a table: its head, and what a row has in it.
-pub(super) struct Column {
-    head: &'static str,
-    right: bool,
-    /// It is left out where no row has anything in it.
-    optional: bool,
-    cell: fn(&Value) -> String,
-}
-
-impl Column {
-    pub(super) const fn left(head: &'static str, cell: fn(&Value) -> String) -> Self {
-        Self {
-            head,
-            right: false,
-            optional: false,
-            cell,
-        }
-    }
-
-    /// One that is left out where no row has anything in it.
-    pub(super) const fn optional(head: &'static str, cell: fn(&Value) -> String) -> Self {
-        Self {
-            optional: true,
-            ..Self::left(head, cell)
-        }
-    }
-
-    pub(super) const fn right(head: &'static str, cell: fn(&Value) -> String) -> Self {
-        Self {
-            head,
-            right: true,
-            optional: false,
-            cell,
-        }
-    }
-
-    /// What a row has in it.
-    pub(super) fn cell_of(&self, row: &Value) -> String {
-        (self.cell)(row)
-    }
-}
-
-/// Prints rows: one JSON value a line, or columns as wide as they must be.
-pub(super) fn table(rows: &Value, columns: &[Column], json: bool) -> Result<(), ClientError> {
-    part_of_table(rows, columns, json, true)
-}
-
-/// Prints some of a table's rows, under their heads where they are the first.
-fn part_of_table(rows: &Value, columns: &[Column], json: bool, first: bool) -> Result<(), ClientError> {
-    let empty = Vec::new();
-    let rows = rows.as_array().unwrap_or(&empty);
-    let mut out = std::io::stdout().lock();
-    if json {
-        return rows.iter().try_for_each(|row| writeln!(out, "{row}")).map_err(output);
-    }
-    let has_any = |column: &&Column| !column.optional || rows.iter().any(|row| !(column.cell)(row).is_empty());
-    let columns: Vec<&Column> = columns.iter().filter(has_any).collect();
-    let mut lines = vec![columns.iter().map(|column| column.head.to_owned()).collect::<Vec<_>>()];
-    lines.extend(
-        rows.iter()
-            .map(|row| columns.iter().map(|column| one_line(&(column.cell)(row), 80)).collect()),
-    );
-    let widths: Vec<usize> = (0..columns.len())
-        .map(|index| {
-            lines
-                .iter()
-                .map(|line| line[index].chars().count())
-                .max()
-                .unwrap_or_default()
-        })
-        .collect();
-    for line in lines.into_iter().skip(usize::from(!first)) {
-        let cells = line.iter().zip(&columns).zip(&widths).map(|((cell, column), width)| {
-            if column.right {
-                format!("{cell:>width$}")
-            } else {
-                format!("{cell:<width$}")
-            }
-        });
-        let line = cells.collect::<Vec<_>>().join("  ");
-        writeln!(out, "{}", line.trim_end()).map_err(output)?;
-    }
-    Ok(())
-}
 
 /// A moment in UTC, as people write it.
 pub(super) fn moment(at: Option<Timestamp>) -> String {

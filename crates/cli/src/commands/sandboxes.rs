@@ -9,13 +9,14 @@ use crate::arguments::{SHORT_ID, SandboxCommand};
 use crate::terminal::{harmless, one_line};
 use crate::{Client, ClientError, Outcome};
 
-use super::lists::{Column, away, digits, mebibytes, nothing, table, text};
+use super::lists::{away, digits, mebibytes, nothing, text};
+use super::table::{Column, table};
 use super::{output, resolve, say};
 
 pub(super) async fn sandbox(client: &Client, command: SandboxCommand, json: bool) -> Result<Outcome, ClientError> {
     match command {
-        SandboxCommand::List => list(client, json).await?,
-        SandboxCommand::Stats => stats(client, json).await?,
+        SandboxCommand::List => listed(client, &LIST, json).await?,
+        SandboxCommand::Stats => listed(client, &STATS, json).await?,
         SandboxCommand::Exec { session, command } => {
             let session = resolve(client, &session).await?;
             let words: Vec<_> = command.iter().map(|word| quoted(word)).collect();
@@ -41,32 +42,27 @@ pub(super) async fn sandbox(client: &Client, command: SandboxCommand, json: bool
     Ok(Outcome::Done)
 }
 
-async fn list(client: &Client, json: bool) -> Result<(), ClientError> {
-    let columns = [
-        Column::left("SANDBOX", short),
-        Column::left("SESSION", whose),
-        Column::left("STATE", state),
-        Column::right("AGE", |row| away(&row["created"])),
-        Column::right("UNUSED", |row| away(&row["last_used"])),
-        Column::optional("KEPT FOR", |row| away(&row["kept_until"])),
-        Column::left("IMAGE", image),
-        Column::optional("IMAGE AGE", |row| away(&row["image_built"])),
-    ];
-    listed(client, &columns, json).await
-}
+const LIST: [Column; 8] = [
+    Column::left("SANDBOX", short),
+    Column::left("SESSION", whose),
+    Column::left("STATE", state).shrinks(5, 8),
+    Column::right("AGE", |row| away(&row["created"])).goes(4),
+    Column::right("UNUSED", |row| away(&row["last_used"])).goes(7),
+    Column::optional("KEPT FOR", |row| away(&row["kept_until"])).goes(6),
+    Column::left("IMAGE", image).shrinks(2, 12).goes(3),
+    Column::optional("IMAGE AGE", |row| away(&row["image_built"])).goes(1),
+];
 
-async fn stats(client: &Client, json: bool) -> Result<(), ClientError> {
-    let columns = [
-        Column::left("SANDBOX", short),
-        Column::left("SESSION", whose),
-        Column::left("STATE", state),
-        Column::right("MEMORY MiB", |row| mebibytes(&row["memory_bytes"])),
-        Column::right("CPU s", |row| seconds(&row["cpu_micros"])),
-        Column::right("PROCESSES", |row| text(&row["processes"])),
-        Column::right("DISK MiB", |row| mebibytes(&row["disk_bytes"])),
-    ];
-    listed(client, &columns, json).await
-}
+/// How each is, the list says too.
+const STATS: [Column; 7] = [
+    Column::left("SANDBOX", short),
+    Column::left("SESSION", whose),
+    Column::left("STATE", state).shrinks(1, 8).goes(3),
+    Column::right("MEMORY MiB", |row| mebibytes(&row["memory_bytes"])),
+    Column::right("CPU s", |row| seconds(&row["cpu_micros"])),
+    Column::right("PROCESSES", |row| text(&row["processes"])).goes(2),
+    Column::right("DISK MiB", |row| mebibytes(&row["disk_bytes"])),
+];
 
 async fn listed(client: &Client, columns: &[Column], json: bool) -> Result<(), ClientError> {
     let answer: Value = client.get("/sandboxes").await?;
@@ -128,10 +124,14 @@ fn image(row: &Value) -> String {
     }
 }
 
+/// Of many seconds, whole ones.
 fn seconds(value: &Value) -> String {
     value
         .as_u64()
-        .map_or_else(String::new, |micros| format!("{:.2}", micros as f64 / 1e6))
+        .map_or_else(String::new, |micros| match micros as f64 / 1e6 {
+            few if few < 1e3 => format!("{few:.2}"),
+            many => format!("{many:.0}"),
+        })
 }
 
 /// Shows words out of a sandbox: nothing in them commands a terminal.
@@ -159,6 +159,9 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use domain::Timestamp;
+
+    use super::super::table::drawn;
     use super::*;
 
     #[test]
@@ -177,6 +180,52 @@ mod tests {
         assert_eq!(whose(&row), "(builds an image)");
         row["id"] = Value::Null;
         assert_eq!(short(&row), "");
+    }
+
+    #[test]
+    fn tables_fit_a_terminal_and_keep_what_names_a_session_and_its_sandbox() {
+        let row = |state: &str, reason: Option<&str>| {
+            json!({
+                "id": "0192f0c1-2d3e-7abc-8def-0123456789ab", "session": "0192f0c1-2d3e-7abc-8def-ba9876543210",
+                "state": state, "reason": reason, "created": 0, "last_used": 0, "kept_until": Timestamp::now().0 + 10_000_000,
+                "image": "ab".repeat(32), "image_name": "belljar-base", "image_built": 0,
+                "memory_bytes": 3_u64 << 40, "cpu_micros": 600_000_000_000_u64, "processes": 12_345, "disk_bytes": 9_u64 << 30,
+            })
+        };
+        let plain = row("starting", None);
+        let dead = row("dead", Some("its first process ended, and nobody knows why it did"));
+        for (columns, kept, all) in [
+            (
+                &LIST[..],
+                "SANDBOX SESSION STATE UNUSED KEPT FOR",
+                "SANDBOX SESSION STATE AGE UNUSED KEPT FOR IMAGE IMAGE AGE",
+            ),
+            (
+                &STATS[..],
+                "SANDBOX SESSION MEMORY MiB CPU s DISK MiB",
+                "SANDBOX SESSION STATE MEMORY MiB CPU s PROCESSES DISK MiB",
+            ),
+        ] {
+            let heads = |lines: &[String]| lines[0].split_whitespace().collect::<Vec<_>>().join(" ");
+            let rows = [plain.clone(), dead.clone()];
+            let narrow = drawn(&rows, columns, Some(80));
+            assert!(narrow.iter().all(|line| line.chars().count() <= 80), "{narrow:#?}");
+            assert_eq!(heads(&narrow), kept);
+            for line in &narrow[1..] {
+                assert!(
+                    line.starts_with("0123456789ab  0192f0c1-2d3e-7abc-8def-ba9876543210  "),
+                    "{line}"
+                );
+            }
+            for wide in [None, Some(200)] {
+                let lines = drawn(&rows, columns, wide);
+                assert_eq!(heads(&lines), all);
+                assert!(
+                    lines[2].contains("dead: its first process ended, and nobody"),
+                    "{lines:#?}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -11,8 +11,9 @@ use crate::terminal::harmless;
 use crate::{Client, ClientError};
 
 use super::archives;
-use super::lists::{self, Column};
+use super::lists;
 use super::run::read_scope;
+use super::table::{Column, table};
 use super::{encoded, output, resolve, say};
 
 pub(super) async fn snapshot(client: &Client, command: SnapshotCommand, json: bool) -> Result<(), ClientError> {
@@ -89,7 +90,7 @@ async fn list(client: &Client, session: &str, json: bool) -> Result<(), ClientEr
     ];
     let words = "nothing is kept of this session: `belljar snapshot save` keeps its files as they are now";
     if !lists::nothing(&answer["snapshots"], words, json)? {
-        lists::table(&answer["snapshots"], &columns, json)?;
+        table(&answer["snapshots"], &columns, json)?;
     }
     if let Some(note) = answer["note"].as_str().filter(|_| !json) {
         writeln!(std::io::stderr(), "{}", harmless(note)).map_err(output)?;
