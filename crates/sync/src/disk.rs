@@ -18,10 +18,10 @@ const ATTRIBUTE: &str = "user.belljar.disk";
 /// Left out by the rules.
 const FILE: &str = ".belljar-disk.new";
 
-/// The id of the disk below this folder.
+/// The id of the disk below this folder; one that nobody has where it has none yet, which is [`keep`]'s to write.
 ///
 /// # Errors
-/// None can be read or written.
+/// There is nothing to make one of.
 pub(crate) fn id(root: &OwnedFd) -> Result<DiskId, Errno> {
     if let Some(disk) = read(root) {
         return Ok(disk);
@@ -31,16 +31,32 @@ pub(crate) fn id(root: &OwnedFd) -> Result<DiskId, Errno> {
         .map(File::from)
         .and_then(|mut file| file.read_exact(&mut random).map_err(|_| Errno::IO))?;
     let text: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    if rustix::fs::fsetxattr(root, ATTRIBUTE, text.as_bytes(), XattrFlags::empty()).is_err() {
+    DiskId::try_from(text).map_err(|_| Errno::IO)
+}
+
+/// Writes the id to its disk, where it does not stand there: before anything is recorded in its name.
+///
+/// # Errors
+/// It cannot be written, such as for want of room.
+pub(crate) fn keep(root: &OwnedFd, disk: &DiskId) -> Result<(), Errno> {
+    if read(root).as_ref() == Some(disk) {
+        return Ok(());
+    }
+    let text = disk.as_str().as_bytes();
+    if rustix::fs::fsetxattr(root, ATTRIBUTE, text, XattrFlags::empty()).is_err() {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // What stands there is no id.
         let _ = rustix::fs::unlinkat(root, FILE, AtFlags::empty());
         let mut file = File::from(rustix::fs::openat(root, FILE, flags, Mode::from_raw_mode(0o600))?);
-        file.write_all(text.as_bytes()).map_err(|_| Errno::IO)?;
+        let written = file.write_all(text);
+        written.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     }
-    // Before anything is recorded in its name.
     rustix::fs::syncfs(root)?;
-    read(root).ok_or(Errno::IO)
+    if read(root).as_ref() == Some(disk) {
+        Ok(())
+    } else {
+        Err(Errno::IO)
+    }
 }
 
 fn read(root: &OwnedFd) -> Option<DiskId> {
@@ -68,6 +84,9 @@ mod tests {
         let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let open = |folder: &tempfile::TempDir| OwnedFd::from(File::open(folder.path()).unwrap());
         let disk = id(&open(&folder)).unwrap();
+        keep(&open(&folder), &disk).unwrap();
+        assert_eq!(id(&open(&folder)).unwrap(), disk);
+        keep(&open(&folder), &disk).unwrap();
         assert_eq!(id(&open(&folder)).unwrap(), disk);
         assert_ne!(id(&open(&other)).unwrap(), disk);
         // Where there are no attributes it is a file.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use protocol::{FileRecord, FromSync, Kept, SyncAnswer, SyncRequest};
+use protocol::{DiskId, FileRecord, FromSync, Kept, SyncAnswer, SyncRequest};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -93,11 +93,21 @@ pub fn run(socket: UnixStream, workspace: &Path, settings: Settings) -> Result<(
         settings,
     };
     let disk = disk::id(&worker.root).map_err(failed("name the disk of"))?;
-    worker.uplink.tell(&FromSync::Disk { disk })?;
+    let kept = match disk::keep(&worker.root, &disk) {
+        Err(Errno::NOSPC | Errno::DQUOT) => false,
+        kept => kept.map(|()| true).map_err(failed("name the disk of"))?,
+    };
+    worker.uplink.tell(&FromSync::Disk { disk: disk.clone() })?;
     worker.uplink.begin()?;
     worker.again_and_again(Worker::fill)?;
     let no_room = worker.no_room;
+    // From here on tools are used, and can make room.
     worker.uplink.tell(&FromSync::Filled { no_room })?;
+    if !kept {
+        let words = "there is no room on the disk for its own id: nothing is kept until there is".to_owned();
+        worker.uplink.tell(&FromSync::Said { words })?;
+        worker.again_and_again(|worker| worker.keep_id(&disk))?;
+    }
     worker.again_and_again(Worker::learn)?;
     worker.dirty.whole(Vec::new());
     worker.work()
@@ -183,6 +193,19 @@ impl Worker {
             self.no_room = no_room;
         }
         Ok(())
+    }
+
+    /// Writes the id of a disk that had no room for it. Until it is there, nothing is recorded: under another id it would all
+    /// come back that was deleted.
+    fn keep_id(&mut self, disk: &DiskId) -> Result<(), UplinkError> {
+        let kept = disk::keep(&self.root, disk).map_err(|errno| UplinkError::Later(errno.to_string()));
+        if kept.is_err() {
+            for number in std::mem::take(&mut self.uplink.flushes) {
+                // One at least.
+                self.uplink.tell(&FromSync::Flushed { number, left: 1 })?;
+            }
+        }
+        kept
     }
 
     /// Learns what this disk has recorded before.

@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) expired: usize,
     pub(crate) puts: usize,
     pub(crate) gets: usize,
+    /// What is said to tools: everything is there, but for so many files.
+    pub(crate) filled: Option<u64>,
 }
 
 #[derive(Default)]
@@ -105,7 +107,12 @@ impl Behind {
                     let file = File::from(lines.descriptor().unwrap());
                     (number, self.state().get(&url, &file, at, bytes))
                 }
-                FromSync::Filled { .. } | FromSync::Flushed { .. } | FromSync::Said { .. } => continue,
+                FromSync::Filled { no_room } => {
+                    self.state().filled = Some(no_room);
+                    self.answered.notify_one();
+                    continue;
+                }
+                FromSync::Flushed { .. } | FromSync::Said { .. } => continue,
             };
             let answer = match done {
                 Ok(()) => ToSync::Done { number },

@@ -4,6 +4,7 @@
 
 mod behind;
 
+use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use behind::{Behind, GOOD_FOR};
 use domain::ContentHash;
 use protocol::{Content, FileRecord, Kept, PIECE, PathBytes, Piece};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -171,4 +173,59 @@ async fn what_an_interrupted_way_back_left_is_removed() {
     assert!(left.iter().all(|file| !file.exists()));
     assert!(others.iter().all(|file| file.exists()));
     assert!(workspace.join(".belljar-sync-77-1.new").is_dir());
+}
+
+/// A file system for so many files, as long as this is held. Needs root.
+struct Small(TempDir);
+
+impl Small {
+    fn mount(files: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // Its root is one of them.
+        let options = CString::new(format!("size=1m,nr_inodes={}", files + 1)).unwrap();
+        mount("tmpfs", folder.path(), "tmpfs", MountFlags::NOSUID, options.as_c_str()).expect("mounting needs root");
+        Self(folder)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = unmount(self.0.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// So tools are used, which alone can make room.
+#[tokio::test]
+async fn a_full_disk_without_an_id_is_told_and_kept_when_there_is_room() {
+    let small = Small::mount(4);
+    let workspace = small.0.path();
+    let ballast = ["one", "two", "three", "four"].map(|name| workspace.join(name));
+    for file in &ballast {
+        fs::write(file, "theirs").unwrap();
+    }
+    let full = fs::write(workspace.join("five"), "").unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    let behind = Behind::default();
+    recorded(&behind, "back", &["content".to_owned()]);
+    let test = async {
+        behind
+            .until("tools to be let go on", |state| state.filled == Some(1))
+            .await;
+        assert!(
+            behind.state().kept.is_empty(),
+            "nothing is recorded in the name of no disk"
+        );
+        for file in &ballast[1..] {
+            fs::remove_file(file).unwrap();
+        }
+        behind
+            .until("all of it to be back", |state| {
+                state.filled == Some(0) && state.missing.is_empty() && !state.kept.is_empty()
+            })
+            .await;
+    };
+    behind.serve(workspace, test).await;
+    assert_eq!(fs::read(workspace.join("back")).unwrap(), b"content");
+    let kept: Vec<_> = behind.state().kept.keys().cloned().collect();
+    assert_eq!(kept, [b"one"]);
 }
