@@ -231,14 +231,14 @@ impl Pool {
     }
 }
 
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// Says of a failure that it is for want of room, where it is.
 fn full(error: ProviderError) -> ProviderError {
     match error {
-        ProviderError::Failed { attempt, source }
-            if source.downcast_ref::<io::Error>().is_some_and(|source| {
-                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            }) =>
-        {
+        ProviderError::Failed { attempt, source } if source.downcast_ref::<io::Error>().is_some_and(is_full) => {
             ProviderError::Full(attempt)
         }
         error => error,

@@ -312,6 +312,32 @@ async fn a_snapshot_that_finds_no_room_leaves_nothing_and_harms_nothing() {
     drop(small);
 }
 
+#[tokio::test]
+async fn a_provider_begins_where_there_is_no_room_at_all_and_makes_some() {
+    let mut small = None;
+    let world = World::prepared(By::RUNC, DiskChoice::Ext4, |config| {
+        small = Some(Small::mount(&config.data, 110));
+    });
+    let living = world.create().await;
+    let session = living.spec.session;
+    living.destroy().await;
+    let config = world.config.clone();
+    let mut ballast = fs::File::create(config.data.join("ballast")).unwrap();
+    let full = std::io::copy(&mut std::io::repeat(1), &mut ballast).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+    let remains = world.give_up();
+    let provider = By::RUNC
+        .open(config)
+        .unwrap_or_else(|error| panic!("{}", words(&error)));
+    assert_eq!(provider.disks().await.unwrap(), [session]);
+    let kept = provider.snapshots().await.unwrap();
+    assert!(kept.kept.is_empty() && !kept.shared);
+    provider.remove_disk(session).await.unwrap();
+    drop(provider);
+    drop(remains);
+    drop(small);
+}
+
 /// What a sandbox writes to a disk finds its room only then. Where a copy took the last of it, the session's file would be
 /// zeros, and nobody would have been told.
 #[tokio::test]

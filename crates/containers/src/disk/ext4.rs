@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ use sandbox::{ProviderError, SnapshotStatus};
 use sys::loop_device::{self, LoopDevice};
 
 use crate::attempt::{Attempt, unless_missing};
-use crate::disk::{HALF, holds_anything, named_after_sessions, names_ending, snapshot_name, snapshots_in};
+use crate::disk::{HALF, holds_anything, is_full, named_after_sessions, names_ending, snapshot_name, snapshots_in};
 use crate::record::make_folder;
 use crate::{Config, mount};
 
@@ -41,8 +42,8 @@ const PIECE: u64 = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct Pool {
     folder: PathBuf,
-    /// The file system can make a copy of a file that shares what it holds.
-    shares: bool,
+    /// Whether the file system can make a copy of a file that shares what it holds, once that could be tried.
+    shares: Mutex<Option<bool>>,
 }
 
 impl Pool {
@@ -61,13 +62,22 @@ impl Pool {
             let half = folder.join(format!("{half}{HALF}"));
             unless_missing(fs::remove_file(&half)).attempt(|| format!("remove {}", half.display()))?;
         }
-        let shares = can_share(&folder).attempt(|| format!("find out how files are copied in {}", folder.display()))?;
+        let shares = match can_share(&folder) {
+            // Whoever is to make room has to begin.
+            Err(error) if is_full(&error) => None,
+            tried => Some(tried.attempt(|| format!("find out how files are copied in {}", folder.display()))?),
+        };
+        let shares = Mutex::new(shares);
         Ok(Self { folder, shares })
     }
 
-    /// Whether copies take no room.
+    /// Whether copies take no room, as far as that is known: where there is none at all, it is found out later.
     pub(crate) fn shares(&self) -> bool {
-        self.shares
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        if shares.is_none() {
+            *shares = can_share(&self.folder).ok();
+        }
+        shares.unwrap_or_default()
     }
 
     pub(crate) fn disk(&self, session: SessionId, bytes: u64) -> Result<OwnedFd, ProviderError> {
@@ -268,11 +278,19 @@ fn must_fit(file: &File, bytes: u64) -> io::Result<()> {
 /// Finds out by trying.
 fn can_share(folder: &Path) -> io::Result<bool> {
     let [from, to] = ["tried", "shared"].map(|name| folder.join(format!("{name}{HALF}")));
-    fs::write(&from, [1; 4096])?;
-    let shared = ioctl_ficlone(File::create(&to)?, File::open(&from)?).is_ok();
-    fs::remove_file(&from)?;
-    fs::remove_file(&to)?;
-    Ok(shared)
+    let shared = try_to_share(&from, &to);
+    for tried in [from, to] {
+        unless_missing(fs::remove_file(tried))?;
+    }
+    shared
+}
+
+fn try_to_share(from: &Path, to: &Path) -> io::Result<bool> {
+    fs::write(from, [1; 4096])?;
+    match ioctl_ficlone(File::create(to)?, File::open(from)?).map_err(io::Error::from) {
+        Err(error) if is_full(&error) => Err(error),
+        shared => Ok(shared.is_ok()),
+    }
 }
 
 fn make_file(path: &Path, bytes: u64) -> Result<(), ProviderError> {
