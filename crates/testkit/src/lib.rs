@@ -17,4 +17,4 @@ pub use command::{run, run_within};
 pub use docker::DockerEngine;
 pub use miniature::{Miniature, miniature};
 pub use name_server::NameServer;
-pub use wait::{eventually, eventually_async, free_port, within};
+pub use wait::{eventually, eventually_asked, eventually_async, free_port, within};

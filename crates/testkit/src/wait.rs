@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(60);
 /// How long to rest between two looks at something that tells nobody when it changes.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// The same where each look begins a process: so many of them would keep what is waited for from coming.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Awaits something; panics and names it when it has not come within a minute.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -24,14 +26,23 @@ async fn within_limit<T>(limit: Duration, what: &str, future: impl Future<Output
 /// Looks until there is something to see; panics and names it when there is nothing within a minute.
 ///
 /// For what can only be looked at (a process that is gone, a file of the kernel). What can be awaited, await.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    again_and_again(what, LOOK_AGAIN, look)
+}
+
+/// [`eventually`], for a look that runs a program.
+pub fn eventually_asked<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    again_and_again(what, ASK_AGAIN, look)
+}
+
+fn again_and_again<T>(what: &str, rest: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
         if let Some(seen) = look() {
             return seen;
         }
         assert!(begun.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(rest);
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 
 use serde_json::Value;
-use testkit::eventually;
+use testkit::{eventually, eventually_asked};
 
 use crate::installation::Installation;
 use crate::processes;
@@ -53,7 +53,7 @@ impl Place {
     }
 
     fn is_now(&self, session: &str, state: &str) {
-        eventually(state, || (self.states(session).last()? == state).then_some(()));
+        eventually_asked(state, || (self.states(session).last()? == state).then_some(()));
     }
 
     /// Another session is used, and falls asleep, and away: whatever nothing keeps has done so by then.
@@ -123,7 +123,7 @@ fn a_program_keeps_its_sandbox_awake_until_it_ends_and_through_a_restart() {
     assert!(place.kept_until().is_some());
     // The next control plane is told of them by nobody but the sandbox.
     place.belljar.replace_serve();
-    eventually("the next one to hear of it", || place.kept_until());
+    eventually_asked("the next one to hear of it", || place.kept_until());
     place.another_comes_and_goes("two");
     // A host agent knows nothing of them, and finds their sandbox.
     place.belljar.replace_host();
@@ -152,7 +152,7 @@ fn it_does_not_outlive_the_time_there_is() {
     // It was ended, and not its sandbox.
     assert_eq!(place.belljar.first_processes(), first);
     assert_eq!(place.states("s"), ["starting", "running"]);
-    eventually("nothing to keep the sandbox", || {
+    eventually_asked("nothing to keep the sandbox", || {
         place.kept_until().is_none().then_some(())
     });
 }
@@ -168,7 +168,7 @@ fn it_is_dead_when_its_run_is_cancelled_and_its_sandbox_lives() {
     place.are_dead();
     run.wait().expect("wait for belljar");
     assert_eq!(place.belljar.first_processes(), first);
-    eventually("nothing to keep the sandbox", || {
+    eventually_asked("nothing to keep the sandbox", || {
         place.kept_until().is_none().then_some(())
     });
 }

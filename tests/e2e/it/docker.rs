@@ -1,6 +1,6 @@
 //! Sandboxes of Docker's engine: their files are kept outside as everybody's are.
 
-use testkit::{DockerEngine, eventually};
+use testkit::{DockerEngine, eventually_asked};
 
 use crate::installation::Installation;
 use crate::transcript::Transcript;
@@ -58,7 +58,7 @@ fn files_of_docker_s_sandboxes_are_kept_outside() {
         "{before}"
     );
     for _ in 0..2 {
-        eventually("the session to be put away", || {
+        eventually_asked("the session to be put away", || {
             belljar.run(&["archive", "s"]).status.success().then_some(())
         });
         // Its disk is gone, so all of it comes from outside.

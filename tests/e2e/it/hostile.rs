@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rand::Rng;
 use serde_json::{Value, json};
-use testkit::eventually;
+use testkit::eventually_asked;
 use testkit::model_server::{Answer, ModelServer, Speech};
 
 use crate::canaries::{Canaries, MARK, canary};
@@ -411,7 +411,7 @@ fn its_end(belljar: &Installation, model: &ModelServer) {
         ]);
     }
     model.always(Answer::text("Still here."));
-    eventually("an answer after everything was killed", || {
+    eventually_asked("an answer after everything was killed", || {
         let said = belljar.run(&["run", "--session", "hostile", "--model", "large", "hello"]);
         String::from_utf8_lossy(&said.stdout)
             .contains("Still here.")

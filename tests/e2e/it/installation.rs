@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
 use serde_json::Value;
-use testkit::{eventually, free_port, miniature};
+use testkit::{eventually, eventually_asked, free_port, miniature};
 
 use crate::leftovers::{self, Held};
 use crate::processes;
@@ -335,7 +335,7 @@ impl Installation {
 
     /// Waits until a session's watchers have seen something.
     pub(crate) fn wait_for(&self, session: &str, what: &str, look: impl Fn(&Transcript) -> bool) {
-        eventually(what, || {
+        eventually_asked(what, || {
             let output = self.run(&["events", session, "--json"]);
             let seen = output.status.success() && look(&Transcript::read(&String::from_utf8_lossy(&output.stdout)));
             seen.then_some(())

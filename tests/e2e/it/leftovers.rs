@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Once;
 
-use testkit::eventually;
+use testkit::{eventually, eventually_asked};
 
 use crate::processes;
 use crate::program::belljar;
@@ -106,7 +106,7 @@ fn adopt_and_remove(folder: &Path) {
         command
     };
     let mut both = [start("host"), start("serve")];
-    eventually("an answer, or the end of who could give one", || {
+    eventually_asked("an answer, or the end of who could give one", || {
         let answered = command(&["sandbox", "list"])
             .output()
             .expect("run belljar")

@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use serde_json::Value;
-use testkit::eventually;
+use testkit::eventually_asked;
 
 use crate::installation::Installation;
 
@@ -122,7 +122,7 @@ impl Case<'_> {
     }
 
     fn sleeps(&self) {
-        eventually("the session to sleep", || {
+        eventually_asked("the session to sleep", || {
             let events = self.belljar.transcript(&self.session);
             let state = events.of("sandbox").last().map(|event| event["state"].clone());
             state.is_some_and(|state| state == "hibernated").then_some(())
@@ -224,7 +224,7 @@ impl Case<'_> {
 fn look(belljar: &Installation, session: &str) -> String {
     let sums = ["sandbox", "exec", session, "sha256sum"].map(str::to_owned);
     let listed = ["sandbox", "exec", session, "find", "/workspace", "-type", "f"];
-    let listed = eventually("an answer of the session's sandbox", || {
+    let listed = eventually_asked("an answer of the session's sandbox", || {
         let output = belljar.run(&listed);
         output
             .status
@@ -252,7 +252,7 @@ fn lines(belljar: &Installation, words: &[&str]) -> impl Iterator<Item = Value> 
 
 /// Puts a session away; that it is used a moment before is no mistake.
 fn archived(belljar: &Installation, session: &str) {
-    eventually("the session to be put away", || {
+    eventually_asked("the session to be put away", || {
         belljar.run(&["archive", session]).status.success().then_some(())
     });
 }
@@ -260,7 +260,7 @@ fn archived(belljar: &Installation, session: &str) {
 /// No sandbox without a session, no session with two, no process without a sandbox. (A disk may be nobody's for an hour.)
 pub(crate) fn nothing_is_nobodys(belljar: &Installation) {
     let mut told = String::new();
-    eventually("only what is somebody's to be left", || {
+    eventually_asked("only what is somebody's to be left", || {
         let problem = left(belljar);
         if told != problem {
             println!("not yet: {problem}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use serde_json::Value;
-use testkit::eventually;
+use testkit::eventually_asked;
 
 use crate::installation::Installation;
 
@@ -177,7 +177,7 @@ fn what_sleeps_says_what_is_left_of_it() {
     belljar.done(&["run", "--session", "s", "write"]);
     belljar.done(&["files", "s"]);
     let state = || belljar.sessions()[0]["sandbox"]["state"].clone();
-    eventually("it to be frozen", || (state() == "frozen").then_some(()));
+    eventually_asked("it to be frozen", || (state() == "frozen").then_some(()));
     let there = sandboxes(&belljar);
     assert_eq!(there[0]["state"], "frozen");
     assert!(
@@ -186,7 +186,7 @@ fn what_sleeps_says_what_is_left_of_it() {
     );
     assert!(!belljar.first_processes().is_empty());
 
-    eventually("it to be hibernated", || (state() == "hibernated").then_some(()));
+    eventually_asked("it to be hibernated", || (state() == "hibernated").then_some(()));
     let events = belljar.transcript("s");
     let last = events.of("sandbox").last().expect("states").clone();
     assert_eq!(last["state"], "hibernated");

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
-use testkit::eventually;
+use testkit::eventually_asked;
 
 use crate::installation::Installation;
 use crate::processes;
@@ -166,7 +166,7 @@ impl<'b> Wanderer<'b> {
             Step::KillRuntimes => {
                 belljar.first_processes().into_iter().for_each(processes::kill);
                 // Who asks at that very moment may be told that it is gone; who asks again is served by the next one.
-                eventually("another sandbox", || {
+                eventually_asked("another sandbox", || {
                     let listed = belljar.run(&["files", &self.session]);
                     listed.status.success().then_some(())
                 });
@@ -184,7 +184,7 @@ impl<'b> Wanderer<'b> {
     }
 
     fn is_now(&self, session: &str, state: &str) {
-        eventually(state, || {
+        eventually_asked(state, || {
             let events = self.belljar.transcript(session);
             let last = events.of("sandbox").last().is_some_and(|event| event["state"] == state);
             last.then_some(())

@@ -1,7 +1,7 @@
 //! Sandboxes that are made ahead, in real processes that are killed.
 
 use serde_json::Value;
-use testkit::eventually;
+use testkit::eventually_asked;
 
 use crate::installation::Installation;
 
@@ -28,7 +28,7 @@ fn listed(belljar: &Installation) -> Vec<Value> {
 
 /// Waits until there is one that waits to be claimed, and gives its id.
 fn warm(belljar: &Installation, but: &[String]) -> String {
-    eventually("a sandbox to be made ahead", || {
+    eventually_asked("a sandbox to be made ahead", || {
         let ids = listed(belljar).into_iter().filter(|sandbox| sandbox["warm"] == true);
         let mut ids = ids.filter_map(|sandbox| sandbox["id"].as_str().map(str::to_owned));
         ids.find(|id| !but.contains(id))
@@ -77,7 +77,7 @@ fn a_session_gets_what_was_made_ahead_whoever_is_killed() {
     assert_eq!(belljar.file("two", "mark.txt"), "x");
 
     belljar.cool_down(WARM);
-    eventually("those that nobody claimed to be gone", || {
+    eventually_asked("those that nobody claimed to be gone", || {
         (ids(&belljar).len() == 2).then_some(())
     });
     assert_eq!(
