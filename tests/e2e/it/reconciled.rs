@@ -65,22 +65,34 @@ fn a_sandbox_that_died_between_two_runs_is_replaced() {
 #[test]
 fn a_host_agent_that_was_gone_for_a_while_is_waited_for() {
     let belljar = place();
+    belljar.wait_for("s", "it to be frozen", |seen| {
+        seen.of("sandbox").any(|event| event["state"] == "frozen")
+    });
     belljar.stop_host();
-    // What needs it says so, or goes on without it; the sandbox itself is still there.
-    let _ = belljar.run(&["run", "--session", "other", "write"]);
-    let said = belljar.run(&["sandbox", "list"]);
-    assert!(!said.status.success(), "{said:?}");
+    // What needs it says so, or goes on when it is back; the sandbox itself is still there.
+    let mut command = belljar.command(&["run", "--session", "other", "write"]);
+    let mut asked = command.stdout(Stdio::null()).spawn().expect("run belljar");
+    belljar.wait_for("other", "it to need a sandbox", |seen| {
+        seen.of("sandbox").next().is_some()
+    });
+    for words in [&["files", "s"][..], &["sandbox", "list"]] {
+        let said = belljar.run(words);
+        assert!(!said.status.success(), "{words:?}: {said:?}");
+    }
     belljar.start_host();
+    asked.wait().expect("wait for belljar");
     belljar.done(&["run", "--session", "other", "write"]);
     assert_eq!(belljar.file("other", "mark.txt"), "x");
     is_whole(&belljar);
+    let seen = belljar.transcript("s");
+    let lost = seen.of("sandbox").find(|event| event["state"] == "lost");
+    assert_eq!(lost, None, "nobody knew what became of it");
 
     // One that dies meanwhile, and a control plane that begins when there is nobody to ask.
     belljar.stop_host();
     belljar.first_processes().into_iter().for_each(processes::kill);
-    belljar.stop_serve();
+    belljar.replace_serve();
     belljar.start_host();
-    belljar.start_serve();
     is_whole(&belljar);
 }
 
