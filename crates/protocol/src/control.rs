@@ -33,6 +33,14 @@ pub enum ToRuntime {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         filled: bool,
     },
+    /// Nobody's sandbox may prepare for these authorities and keys of hosts, which a claim is likely to bring: so that the
+    /// claim has less to do. It binds nothing, a claim brings its own. Since protocol 3.
+    Trust {
+        /// As in a claim.
+        authorities: String,
+        /// As in a claim.
+        known_hosts: String,
+    },
     /// A newer token; the one before is good for half a minute more.
     Token {
         /// The token.
@@ -90,7 +98,7 @@ impl ToRuntime {
                 }
                 Self::Prepare { grants, .. } => grants.background_seconds = 0,
                 Self::Stop { background, .. } => *background = false,
-                Self::Token { .. } | Self::Call { .. } | Self::Pulse | Self::Transfer { .. } => {}
+                Self::Trust { .. } | Self::Token { .. } | Self::Call { .. } | Self::Pulse | Self::Transfer { .. } => {}
             }
         }
         self

@@ -23,23 +23,32 @@ use crate::work::Work;
 /// Transfers at once; further ones are refused.
 const TRANSFERS: usize = 16;
 
-/// Has the user's programs trust these authorities and keys of hosts; what their environment says of it.
-async fn trusting(authorities: String, known_hosts: String) -> BTreeMap<String, String> {
-    let trusting = move || {
-        trust::establish_hosts(&known_hosts);
-        trust::establish(&authorities)
-    };
-    match tokio::task::spawn_blocking(trusting).await {
-        Ok(Ok(environment)) => environment,
-        Ok(Err(error)) => {
-            warn!(
-                error = with_causes(&error),
-                "programs inside will not trust the control plane where it reads their traffic"
-            );
-            BTreeMap::new()
+/// Whom the user's programs trust.
+#[derive(Clone, Default, PartialEq)]
+struct Trusted {
+    authorities: String,
+    known_hosts: String,
+}
+
+impl Trusted {
+    /// Has the user's programs trust them; what their environment says of it.
+    async fn establish(self) -> BTreeMap<String, String> {
+        let trusting = move || {
+            trust::establish_hosts(&self.known_hosts);
+            trust::establish(&self.authorities)
+        };
+        match tokio::task::spawn_blocking(trusting).await {
+            Ok(Ok(environment)) => environment,
+            Ok(Err(error)) => {
+                warn!(
+                    error = with_causes(&error),
+                    "programs inside will not trust the control plane where it reads their traffic"
+                );
+                BTreeMap::new()
+            }
+            // A panic would have ended the process.
+            Err(_) => BTreeMap::new(),
         }
-        // A panic would have ended the process.
-        Err(_) => BTreeMap::new(),
     }
 }
 
@@ -53,6 +62,8 @@ pub(crate) struct Orders {
     work: Work,
     granted: Arc<Granted>,
     session: Option<SessionId>,
+    /// What was prepared while the sandbox was nobody's, and what the environment says of it.
+    prepared: Option<(Trusted, BTreeMap<String, String>)>,
     transfers: Arc<Semaphore>,
 }
 
@@ -68,6 +79,7 @@ impl Orders {
             outbox: outbox.clone(),
             tasks: tasks.clone(),
             session: None,
+            prepared: None,
             transfers: Arc::new(Semaphore::new(TRANSFERS)),
         }
     }
@@ -132,13 +144,32 @@ impl Orders {
                 self.session = Some(session);
                 self.client.set_token(token);
                 self.sync.begin(filled);
-                let mut whole = trusting(authorities, known_hosts).await;
+                let trusted = Trusted {
+                    authorities,
+                    known_hosts,
+                };
+                // Whoever works in the sandbox from now on may change what was written, so it counts once.
+                let mut whole = match self.prepared.take().filter(|(before, _)| *before == trusted) {
+                    Some((_, environment)) => environment,
+                    None => trusted.establish().await,
+                };
                 whole.extend(environment);
                 self.hands.set_environment(whole).await;
                 self.hands.ready().await;
                 self.outbox.say(ToControl::Claimed { failure: None }).await;
                 self.hands.repeat_background().await;
             }
+            ToRuntime::Trust {
+                authorities,
+                known_hosts,
+            } if self.session.is_none() => {
+                let trusted = Trusted {
+                    authorities,
+                    known_hosts,
+                };
+                self.prepared = Some((trusted.clone(), trusted.establish().await));
+            }
+            ToRuntime::Trust { .. } => {}
             ToRuntime::Token { token } => self.client.set_token(token),
             ToRuntime::Prepare { on: true, grants } => self.granted.begin(grants).await,
             ToRuntime::Prepare { on: false, .. } => self.granted.end().await,

@@ -1,6 +1,8 @@
 //! Whom the user's programs trust.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use link::server::Outfit;
 use secret::Secret;
@@ -68,6 +70,31 @@ return [text.startsWith(image), text.includes('T25lLg=='), fs.readFileSync(more,
     ]));
     let expected = serde_json::to_string(&text.unwrap()).unwrap();
     assert!(words(&result).contains(&expected), "{result:?}");
+}
+
+/// What is prepared for whoever comes counts for the first claim, where that brings the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_finds_what_was_prepared_and_one_that_brings_others_is_obeyed() {
+    for (claimed, expected, is_prepared) in [("T25lLg==", "[1,0,true]", true), ("VHdvLg==", "[0,1,true]", false)] {
+        let jail = Jail::unclaimed().await;
+        testkit::within("the connection", jail.linked.connected()).await;
+        jail.linked.trust(certificate("T25lLg=="), String::new()).await.unwrap();
+        let bundle = format!("/proc/{}/root/run/belljar-trust/bundle.pem", jail.pid);
+        let number = || fs::metadata(&bundle).map(|metadata| metadata.ino());
+        let prepared = testkit::eventually("the bundle to be prepared", || number().ok());
+        let token = Secret::new(TOKEN);
+        let claim = jail.linked.claim(jail.session, &token, outfit(&certificate(claimed)));
+        testkit::within("the claim", claim).await.unwrap();
+        let code = "const text = require('node:fs').readFileSync(process.env.SSL_CERT_FILE, 'utf8'); \
+                    return [...['T25lLg==', 'VHdvLg=='].map(content => text.split(content).length - 1), process.env.PIP_CERT === '/own']";
+        let result = jail.call("exec", json!({ "code": code })).await;
+        assert!(words(&result).contains(expected), "{claimed}: {result:?}");
+        assert_eq!(
+            number().unwrap() == prepared,
+            is_prepared,
+            "{claimed}: whether the file is the same"
+        );
+    }
 }
 
 #[tokio::test]

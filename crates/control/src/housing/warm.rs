@@ -1,4 +1,5 @@
-//! Sandboxes that are made ahead: connected, nobody's, and without token, certificates or environment.
+//! Sandboxes that are made ahead: connected, nobody's, and without token or environment. They know whom to trust, which is
+//! the same for every session.
 //!
 //! There are as many as sessions needed a new one within the time that demand is remembered, between the least and the most
 //! that the operator allows. They are made one after the other, and none while a session waits for its own. Each has the
@@ -316,7 +317,12 @@ impl Control {
     async fn make_ahead(&self, spec: &SandboxSpec) -> Result<Ready, HousingError> {
         let status = self.create(spec).await.map_err(HousingError::Provider)?;
         let (linked, socket) = self.open_link(&status).await?;
-        if let Err(error) = self.answers(&linked).await {
+        let prepared = async {
+            self.answers(&linked).await?;
+            let trusted = linked.trust(self.authorities(), self.known_hosts()).await;
+            trusted.map_err(HousingError::Link)
+        };
+        if let Err(error) = prepared.await {
             linked.close();
             return Err(error);
         }

@@ -53,6 +53,9 @@ async fn a_new_session_gets_what_was_made_ahead_and_nobody_else_ever() {
             "it has a token before it has a session"
         );
         assert!(way_out.resolve("a.example").await.is_err());
+        eventually("it to be told whom to trust", || {
+            (world.inside.trusted(first).len() == 1).then_some(())
+        });
 
         world.will_call(&[("a", "one")]);
         world.will_say("Done.");
@@ -62,6 +65,9 @@ async fn a_new_session_gets_what_was_made_ahead_and_nobody_else_ever() {
         assert_eq!(session.sandbox, Some((first, "running".to_owned())));
         assert_eq!(world.sandboxes.status(first).await.unwrap().session, accepted.session);
         assert_eq!(world.inside.tokens(first).len(), 1);
+        let trusted = world.inside.trusted(first);
+        assert_eq!(trusted.len(), 2, "once ahead, once with the claim");
+        assert_eq!(trusted[0], trusted[1], "what was prepared is what the claim brings");
         let figures = world.control.sandbox_figures();
         assert_eq!((done(&figures, "claim_warm"), done(&figures, "claim_cold")), (1, 0));
         // Another takes its place, and is another session's.

@@ -151,6 +151,22 @@ impl Linked {
         }
     }
 
+    /// Lets a sandbox that is nobody's prepare for what a claim is going to bring, and does not wait for it. One that is too
+    /// old to know the order does all of it when it is claimed.
+    ///
+    /// # Errors
+    /// [`LinkError::Lost`].
+    pub async fn trust(&self, authorities: String, known_hosts: String) -> Result<(), LinkError> {
+        if matches!(self.orders.protocol(), Some(..3)) {
+            return Ok(());
+        }
+        let order = ToRuntime::Trust {
+            authorities,
+            known_hosts,
+        };
+        self.send("trust", &order).await
+    }
+
     /// Replaces the session's token; to be called inside the old one's half minute.
     ///
     /// # Errors

@@ -96,6 +96,12 @@ fn entries() -> Vec<FileEntry> {
 pub(crate) async fn control_plane(linked: &Linked, events: &mut mpsc::Receiver<ToControl>) {
     within(linked.connected()).await;
     let token = Secret::new("first");
+    let Outfit {
+        authorities,
+        known_hosts,
+        ..
+    } = outfit();
+    linked.trust(authorities, known_hosts).await.unwrap();
     within(linked.claim(of(json!(SESSION)), &token, outfit()))
         .await
         .unwrap();
@@ -312,6 +318,14 @@ pub(crate) async fn runtime(client: &Client) {
     let mut owner: Option<SessionId> = None;
     while let Some(order) = within(control.reader.next()).await.unwrap() {
         let answers = match order {
+            ToRuntime::Trust {
+                authorities,
+                known_hosts,
+            } => {
+                assert!(owner.is_none());
+                assert_eq!((authorities, known_hosts), (outfit().authorities, outfit().known_hosts));
+                Vec::new()
+            }
             ToRuntime::Claim {
                 session,
                 token,

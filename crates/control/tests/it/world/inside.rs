@@ -32,6 +32,8 @@ pub(crate) struct Inside {
     /// The ways out, by sandbox, newest last.
     links: Mutex<Vec<(SandboxId, Client)>>,
     tokens: Mutex<HashMap<SandboxId, Vec<Secret>>>,
+    /// Whom sandboxes were told to trust: authorities and keys of hosts, by each order that says so.
+    trusted: Mutex<HashMap<SandboxId, Vec<(String, String)>>>,
     /// Calls that were made, in order: their codes.
     made: Mutex<Vec<String>>,
     begun: Notify,
@@ -71,6 +73,11 @@ impl Inside {
     /// The tokens that a sandbox was given, oldest first.
     pub(crate) fn tokens(&self, sandbox: SandboxId) -> Vec<Secret> {
         self.tokens.lock().unwrap().get(&sandbox).cloned().unwrap_or_default()
+    }
+
+    /// Whom a sandbox was told to trust, by each order that says so.
+    pub(crate) fn trusted(&self, sandbox: SandboxId) -> Vec<(String, String)> {
+        self.trusted.lock().unwrap().get(&sandbox).cloned().unwrap_or_default()
     }
 
     /// The codes of the calls that were made.
@@ -191,15 +198,28 @@ impl Runtime {
     }
 
     fn obey(self: &Arc<Self>, order: ToRuntime, say: &mpsc::Sender<ToControl>) {
-        if let ToRuntime::Claim { token, .. } = order {
-            return self.belong(token, say);
+        match order {
+            ToRuntime::Claim {
+                token,
+                authorities,
+                known_hosts,
+                ..
+            } => {
+                self.trust(authorities, known_hosts);
+                return self.belong(token, say);
+            }
+            ToRuntime::Trust {
+                authorities,
+                known_hosts,
+            } => return self.trust(authorities, known_hosts),
+            _ => {}
         }
         let runtime = Arc::clone(self);
         let say = say.clone();
         let stop = self.work.lock().unwrap().clone();
         self.tasks.spawn_until_stopped(async move {
             let answer = match order {
-                ToRuntime::Claim { .. } => unreachable!("it was obeyed"),
+                ToRuntime::Claim { .. } | ToRuntime::Trust { .. } => unreachable!("it was obeyed"),
                 ToRuntime::Pulse => {
                     if *runtime.inside.hung.lock().unwrap() == Some(runtime.sandbox) {
                         return;
@@ -250,6 +270,14 @@ impl Runtime {
         if seconds > 0 {
             let _ = say.try_send(ToControl::Background { seconds });
         }
+    }
+
+    fn trust(&self, authorities: String, known_hosts: String) {
+        let mut trusted = self.inside.trusted.lock().unwrap();
+        trusted
+            .entry(self.sandbox)
+            .or_default()
+            .push((authorities, known_hosts));
     }
 
     fn take(&self, token: Secret) {
