@@ -34,6 +34,10 @@ pub(crate) const ROLE: &str = "sync";
 /// One that lives this long was no failed start.
 const LIVED: Duration = Duration::from_secs(5);
 
+/// How long a session that brings no files has its processors for itself: the process that keeps files would take of them
+/// what the first command needs.
+const BEGIN_IN_PEACE: Duration = Duration::from_millis(50);
+
 /// Orders to keep everything that may wait.
 const FLUSHES: usize = 8;
 
@@ -90,9 +94,12 @@ impl Keeper {
         let (order, ordered) = mpsc::channel(FLUSHES);
         *flushes = Some(order);
         self.0.filled.send_replace(filled.then_some(0));
-        self.0
-            .tasks
-            .spawn_until_stopped(async move { shared.keep(ordered).await });
+        self.0.tasks.spawn_until_stopped(async move {
+            if filled {
+                tokio::time::sleep(BEGIN_IN_PEACE).await;
+            }
+            shared.keep(ordered).await;
+        });
     }
 
     /// Has everything kept that is there now; says how many files could not be.
