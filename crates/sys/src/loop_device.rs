@@ -1,10 +1,10 @@
 //! Files as block devices.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
@@ -74,7 +74,7 @@ impl LoopDevice {
 
     /// Its node.
     #[must_use]
-    pub fn path(&self) -> &std::path::Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
@@ -90,6 +90,22 @@ fn configure(device: &File, file: &File) -> io::Result<()> {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// The node of the device that shows a file, if one does.
+///
+/// # Errors
+/// The file is not there, or what the kernel says of block devices cannot be read.
+pub fn showing(file: &Path) -> io::Result<Option<PathBuf>> {
+    let file = file.canonicalize()?;
+    for device in fs::read_dir("/sys/block")? {
+        let device = device?;
+        let shown = fs::read_to_string(device.path().join("loop/backing_file"));
+        if shown.is_ok_and(|shown| Path::new(shown.trim_end()) == file) {
+            return Ok(Some(Path::new("/dev").join(device.file_name())));
+        }
+    }
+    Ok(None)
 }
 
 /// Writes what the file system on a device still has in memory to what the device shows.

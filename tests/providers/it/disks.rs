@@ -373,6 +373,34 @@ async fn a_snapshot_leaves_the_room_that_running_disks_need() {
     drop(small);
 }
 
+/// A second device that shows the file of a pool would be a second file system that writes to it.
+#[tokio::test]
+async fn a_pool_that_sandboxes_hold_is_mounted_again_by_the_device_that_it_has() {
+    let world = World::new(DiskChoice::Btrfs);
+    let living = world.create().await;
+    living.run(USER, "echo before > /workspace/note").await;
+    let (by, config, id) = (world.by, world.config.clone(), living.spec.id);
+    drop((living, world.provider.clone()));
+    let remains = world.give_up();
+    let pool = config.data.join("pool");
+    assert!(Command::new("umount").arg(&pool).status().unwrap().success());
+    let file = config.data.join("pool.btrfs");
+    let devices = || {
+        testkit::run(
+            Command::new("losetup")
+                .args(["--noheadings", "--output", "NAME", "-j"])
+                .arg(&file),
+        )
+    };
+    let before = devices();
+    assert_eq!(before.lines().count(), 1, "the sandbox holds it: {before}");
+    let provider = by.open(config.clone()).unwrap();
+    assert_eq!(devices(), before);
+    provider.destroy(id).await.unwrap();
+    drop(provider);
+    drop(remains);
+}
+
 #[tokio::test]
 async fn the_disks_that_sessions_have_decide_what_others_are_made_of() {
     for (disk, kind) in [

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, UnmountFlags, open_tree, unmount};
 use sandbox::{ProviderError, SnapshotStatus};
 use sys::btrfs;
+use sys::loop_device::{self, LoopDevice};
 
 use crate::attempt::{Attempt, unless_missing};
 use crate::disk::{DiskKind, HALF, holds_anything, named_after_sessions, names_ending, snapshot_name, snapshots_in};
@@ -248,9 +249,18 @@ fn mount_file(config: &Config, folder: &Path) -> Result<(), ProviderError> {
 fn mount_at(path: &Path, folder: &Path) -> Result<(), ProviderError> {
     let attempt = || format!("mount {} at {}", path.display(), folder.display());
     let file = File::options().read(true).write(true).open(path).attempt(attempt)?;
-    let device = sys::loop_device::LoopDevice::attach(&file).attempt(attempt)?;
+    // Sandboxes hold the pool where nobody sees it mounted any more. The same device is the same file system; another one
+    // would be a second that writes to the file, and destroy what is on it.
+    let attached;
+    let device = match loop_device::showing(path).attempt(attempt)? {
+        Some(device) => device,
+        None => {
+            attached = LoopDevice::attach(&file).attempt(attempt)?;
+            attached.path().to_owned()
+        }
+    };
     // One pool is one device, so nothing needs finding; and the first that fills is the pool, not a neighbour.
-    let mount = mount::mount_file_system("btrfs", device.path(), &[]).attempt(attempt)?;
+    let mount = mount::mount_file_system("btrfs", &device, &[]).attempt(attempt)?;
     mount::attach(&mount, folder).attempt(attempt)
 }
 

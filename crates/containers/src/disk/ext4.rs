@@ -99,7 +99,7 @@ impl Pool {
         if !path.exists() {
             return Err(ProviderError::NoDisk(session));
         }
-        if shown && let Some(device) = shown_by(&path).attempt(attempt)? {
+        if shown && let Some(device) = loop_device::showing(&path).attempt(attempt)? {
             // The same file system once more, by the device that it has: a second device would destroy it.
             return mount::mount_file_system("ext4", &device, &[]).attempt(attempt);
         }
@@ -325,7 +325,7 @@ fn make_file(path: &Path, bytes: u64) -> Result<(), ProviderError> {
 fn wait_until_free(path: &Path) -> Result<(), ProviderError> {
     let attempt = || format!("wait until nobody holds the disk {}", path.display());
     let begun = Instant::now();
-    while shown_by(path).attempt(attempt)?.is_some() {
+    while loop_device::showing(path).attempt(attempt)?.is_some() {
         if begun.elapsed() > PATIENCE {
             return Err(ProviderError::failed(
                 attempt(),
@@ -339,22 +339,10 @@ fn wait_until_free(path: &Path) -> Result<(), ProviderError> {
 
 /// Brings all that was written to a mounted disk into its file.
 fn flush(path: &Path) -> io::Result<()> {
-    match shown_by(path)? {
+    match loop_device::showing(path)? {
         Some(device) => loop_device::flush(&File::open(device)?),
         None => Ok(()),
     }
-}
-
-/// The device that shows a file.
-fn shown_by(path: &Path) -> io::Result<Option<PathBuf>> {
-    for device in fs::read_dir("/sys/block")? {
-        let device = device?;
-        let shown = fs::read_to_string(device.path().join("loop/backing_file"));
-        if shown.is_ok_and(|shown| Path::new(shown.trim_end()) == path) {
-            return Ok(Some(Path::new("/dev").join(device.file_name())));
-        }
-    }
-    Ok(None)
 }
 
 #[cfg(test)]
