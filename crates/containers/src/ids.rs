@@ -2,8 +2,9 @@
 //!
 //! Every range that was given out is a file, named after its first id, that names the folder of the sandbox which has it. The
 //! range is the sandbox's as long as its folder is there: whatever was killed when, nothing is given out twice and nothing is
-//! lost.
+//! lost. Where somebody removed the folders, and processes with such ids live on, their ranges are left alone.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
@@ -23,6 +24,8 @@ const OF_THIS_MACHINE: &str = "/run/belljar-ids";
 pub(crate) struct Ids {
     folder: PathBuf,
     first: u32,
+    /// Ranges of which processes lived when this began.
+    inhabited: HashSet<u32>,
 }
 
 impl Ids {
@@ -30,6 +33,7 @@ impl Ids {
         Self {
             folder: OF_THIS_MACHINE.into(),
             first,
+            inhabited: inhabited(first),
         }
     }
 
@@ -37,7 +41,7 @@ impl Ids {
     pub(crate) fn give(&self, sandbox: &Folder) -> Result<u32, ProviderError> {
         let _alone = self.lock()?;
         for uid in (self.first..=u32::MAX - IDS).step_by(IDS as usize) {
-            if self.holder(uid)?.is_none() {
+            if self.holder(uid)?.is_none() && !self.inhabited.contains(&uid) {
                 sandbox.make()?;
                 return self.note(uid, sandbox).map(|()| uid);
             }
@@ -99,6 +103,20 @@ impl Ids {
     }
 }
 
+/// The ranges from an id on of which processes live; one that ends meanwhile is none.
+fn inhabited(first: u32) -> HashSet<u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let statuses = processes.filter_map(|process| fs::read_to_string(process.path().join("status")).ok());
+    let users = statuses.filter_map(|status| {
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        line.split_whitespace().next()?.parse::<u32>().ok()
+    });
+    users
+        .filter_map(|uid| uid.checked_sub(first))
+        .map(|above| first + above / IDS * IDS)
+        .collect()
+}
+
 fn noted(file: &Path) -> io::Result<Option<PathBuf>> {
     match fs::read(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -108,6 +126,8 @@ fn noted(file: &Path) -> io::Result<Option<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+
     use super::*;
 
     struct Machine(tempfile::TempDir);
@@ -117,6 +137,7 @@ mod tests {
             Ids {
                 folder: self.0.path().join("ids"),
                 first: 2_000_000,
+                inhabited: HashSet::new(),
             }
         }
 
@@ -155,6 +176,26 @@ mod tests {
         assert_eq!(ids.holder(second).unwrap().unwrap(), lives.path());
         assert_eq!(ids.give(&machine.sandbox("another")).unwrap(), first);
         assert_eq!(ids.give(&machine.sandbox("third")).unwrap(), second + IDS);
+    }
+
+    #[test]
+    fn ids_of_processes_that_nobody_knows_are_not_given_out() {
+        let machine = Machine(tempfile::tempdir().unwrap());
+        let first = 3_900_000_000;
+        let mut forgotten = std::process::Command::new("sleep")
+            .arg("600")
+            .uid(first + IDS + 1_000)
+            .spawn()
+            .unwrap();
+        let ids = Ids {
+            first,
+            inhabited: inhabited(first),
+            ..machine.ids()
+        };
+        let given = ["a", "b"].map(|name| ids.give(&machine.sandbox(name)).unwrap());
+        forgotten.kill().unwrap();
+        forgotten.wait().unwrap();
+        assert_eq!(given, [first, first + 2 * IDS]);
     }
 
     #[test]
