@@ -251,15 +251,14 @@ impl Installation {
                 words.push(core.to_string().into());
             }
         }
-        if role == "host" && self.plain_disks {
-            let script = "mount --bind /dev/null \"$(command -v mkfs.btrfs)\" && exec \"$0\" \"$@\"";
-            words.extend(["unshare", "--mount", "sh", "-c", script].map(OsString::from));
-        }
         words.push(self.programs.belljar.clone().into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         if let Some(outside) = &self.outside {
             command.env("SSL_CERT_FILE", &outside.authorities);
+        }
+        if role == "host" && self.plain_disks {
+            command.env("PATH", self.programs_but("mkfs.btrfs")?);
         }
         let mut child = command
             .arg(role)
@@ -282,6 +281,22 @@ impl Installation {
                 bail!("belljar {role} ended before it was ready: {}", tail(&log));
             }
         }
+    }
+
+    /// A folder with every program of the machine but one.
+    fn programs_but(&self, left_out: &str) -> anyhow::Result<PathBuf> {
+        let folder = self.path("programs");
+        fs::create_dir_all(&folder)?;
+        let path = std::env::var_os("PATH").context("PATH is not set")?;
+        let entries = std::env::split_paths(&path).filter_map(|folder| fs::read_dir(folder).ok());
+        for entry in entries.flatten().flatten() {
+            let shown = folder.join(entry.file_name());
+            // The first of a name is the one that counts.
+            if entry.file_name() != left_out && fs::symlink_metadata(&shown).is_err() {
+                std::os::unix::fs::symlink(entry.path(), shown)?;
+            }
+        }
+        Ok(folder)
     }
 }
 
