@@ -69,7 +69,7 @@ async fn run(loaded: &Loaded, environment: Environment, handed: Option<std::net:
     let address = listener
         .local_addr()
         .context("cannot find the address that is listened on")?;
-    if was_handed {
+    if was_handed && address != settings.server.listen {
         tracing::info!(%address, "listening on the socket that was handed over, and not on server.listen");
     }
 

@@ -38,9 +38,9 @@ pub(crate) struct Arguments {
 /// A command was not run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SafebashError {
-    #[error("not run: {0}")]
+    #[error("not run")]
     Words(#[from] words::WordsError),
-    #[error("not run: {0}")]
+    #[error("not run")]
     Refused(#[from] programs::Refused),
     #[error("{0} is not installed here")]
     NotInstalled(String),

@@ -86,8 +86,8 @@ impl Bound {
         shared: &Shared,
         problems: &mut Problems<'_>,
     ) -> Option<Self> {
-        let unsaid = DatabaseSettings::default();
-        let database = settings.database.as_ref().unwrap_or(&unsaid);
+        // A database of which nothing is said is none that anybody has.
+        let database = settings.database.as_ref()?;
         let known: Vec<&str> = definition.engines.iter().map(|engine| engine.as_str()).collect();
         let engine = match (database.engine, &definition.engines[..]) {
             (Some(engine), engines) if engines.contains(&engine) => engine,

@@ -70,6 +70,8 @@ async fn threat_103_a_refusal_runs_nothing() {
     ] {
         let said = error(&bench, command).await;
         assert!(said.starts_with("not run: "), "{command}: {said}");
+        let (_, why) = said.split_at("not run: ".len());
+        assert_eq!(said.matches(why).count(), 1, "said once: {said}");
     }
     assert!(!bench.at("hit").exists());
 }
