@@ -82,8 +82,9 @@ pub(crate) const PLAN: &[Planned] = &[
         Row::Adapter,
         "host",
         &[
+            "causes",
             "channel",
-            // The doctor tries the list of system calls that sandboxes have.
+            // The doctor tries what sandboxes are made with, and the list of system calls that they have.
             "containers",
             "domain",
             "lifecycle",
@@ -125,11 +126,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "tools",
         ],
     ),
-    planned(
-        Row::Adapter,
-        "sandbox-docker",
-        &["containers", "domain", "sandbox", "sys"],
-    ),
+    planned(Row::Adapter, "sandbox-docker", &["containers", "domain", "sandbox"]),
     planned(
         Row::Adapter,
         "sandbox-oci",

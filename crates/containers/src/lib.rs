@@ -10,6 +10,7 @@
 //! - [`filtered`]: whether the list of system calls holds for what was started
 //! - `ids`: user ids that no other sandbox of this machine has
 //! - [`library`]: the images of this machine; [`overlay`]: their layers, with what a session writes
+//! - [`owners`]: ids on disk, shown as a sandbox's
 //! - [`process`]: a sandbox's PID 1, told apart from whoever gets its number later
 //! - `provider`: who has which sandbox, and in which order things happen to it
 //! - [`record`]: what is written down, so that a provider that was restarted finds its sandboxes again
@@ -27,6 +28,7 @@ pub mod library;
 pub mod maker;
 pub mod mount;
 pub mod overlay;
+pub mod owners;
 pub mod process;
 mod provider;
 pub mod record;

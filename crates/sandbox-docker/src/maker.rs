@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,16 +13,15 @@ use containers::cgroup::{Group, Hierarchies};
 use containers::disk::WORKSPACE;
 use containers::filtered::{refusal, require_list};
 use containers::library::Library;
-use containers::maker::{IDS, Maker, Order};
+use containers::maker::{Maker, Order};
 use containers::mount::attach;
+use containers::owners;
 use containers::process::Process;
 use containers::record::make_folder;
 use domain::SandboxId;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, ResolveFlags, Uid, chmodat, chownat, mkdirat, openat2};
 use rustix::mount::{UnmountFlags, unmount};
 use sandbox::{ProviderError, inside};
-use sys::mount::{Attributes, set_attributes};
-use sys::namespace::{Mapping, user_namespace};
 
 use crate::container::{self, home, places};
 use crate::engine::Engine;
@@ -194,11 +193,11 @@ impl DockerMaker {
             .attempt(|| format!("furnish the disk of {}", order.spec.session))?;
         let ids = match order.root_uid {
             0 => None,
-            root_uid => Some(ids(root_uid).attempt(|| "map the ids of a sandbox".into())?),
+            root_uid => Some(owners::shown_from(root_uid).attempt(|| "map the ids of a sandbox".into())?),
         };
         let ids = ids.as_ref().map(AsFd::as_fd);
         if ids.is_some() {
-            map(disk.as_fd(), ids).attempt(|| "map the ids of a disk".into())?;
+            owners::map(&disk, ids).attempt(|| "map the ids of a disk".into())?;
         }
         attach(&disk, &place).attempt(|| format!("mount a disk at {}", place.display()))?;
         let shown = order.folder.path().join(KNOWLEDGE);
@@ -314,34 +313,6 @@ fn furnish(disk: BorrowedFd<'_>, home: &str) -> io::Result<()> {
         openat2(disk, folder, flags, Mode::empty(), beneath)?;
     }
     Ok(())
-}
-
-/// The ids of inside, which are on the disk, as those that the engine maps to. Root of the machine, who works in overlays, has
-/// one that nobody inside has.
-fn ids(root_uid: u32) -> io::Result<OwnedFd> {
-    let sandbox = Mapping {
-        inside: 0,
-        outside: root_uid,
-        count: IDS,
-    };
-    let machine = Mapping {
-        inside: IDS,
-        outside: 0,
-        count: 1,
-    };
-    user_namespace(&[sandbox, machine])
-}
-
-fn map(disk: BorrowedFd<'_>, ids: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    set_attributes(
-        disk,
-        Attributes {
-            no_set_uid: true,
-            no_devices: true,
-            ids,
-            ..Attributes::default()
-        },
-    )
 }
 
 fn detach(place: &Path) -> Result<(), ProviderError> {

@@ -10,15 +10,14 @@ use std::path::{Path, PathBuf};
 use containers::attempt::Attempt;
 use containers::disk::{UPPER, WORK, WORKSPACE};
 use containers::library::Image;
-use containers::maker::IDS;
 use containers::mount::{attach, tmpfs};
 use containers::overlay::{Layers, cannot_map, overlay};
+use containers::owners;
 use containers::record::{Folder, make_folder};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, openat, openat2};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use sandbox::{ProviderError, SandboxSpec, inside};
 use sys::mount::{Attributes, set_attributes};
-use sys::namespace::{Mapping, user_namespace};
 
 /// What a root file system is made of.
 pub(crate) struct Parts<'a> {
@@ -42,17 +41,11 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Result<PathBuf, ProviderError> {
     for place in [&lower, &disk, &root] {
         make_folder(place, 0o711)?;
     }
-    let ids = user_namespace(&mappings(parts.root_uid)).map_err(|error| ProviderError::Machine {
+    let ids = owners::shown_from(parts.root_uid).map_err(|error| ProviderError::Machine {
         lacks: format!("no user namespace can be made ({error}); sysctl -w user.max_user_namespaces=100000"),
     })?;
 
-    let attributes = Attributes {
-        no_set_uid: true,
-        no_devices: true,
-        ids: Some(ids.as_fd()),
-        ..Attributes::default()
-    };
-    set_attributes(&parts.disk, attributes).map_err(|error| cannot_map(&disk, &error))?;
+    owners::map(&parts.disk, Some(ids.as_fd())).map_err(|error| cannot_map(&disk, &error))?;
     attach(&parts.disk, &disk).attempt(|| format!("mount a disk at {}", disk.display()))?;
     let files: Vec<PathBuf> = parts.image.layers.iter().map(|layer| layer.files.clone()).collect();
     let overlaid = overlay(&Layers {
@@ -91,22 +84,6 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Result<PathBuf, ProviderError> {
         place.put_bound(name, file, true, false)?;
     }
     Ok(root)
-}
-
-/// Ids on disk to ids of the machine. Root of the machine must have an id on disk too, or the overlay cannot prepare its
-/// work folder and silently becomes read-only; it has one that nobody inside has.
-fn mappings(root_uid: u32) -> [Mapping; 2] {
-    let sandbox = Mapping {
-        inside: 0,
-        outside: root_uid,
-        count: IDS,
-    };
-    let machine = Mapping {
-        inside: IDS,
-        outside: 0,
-        count: 1,
-    };
-    [sandbox, machine]
 }
 
 /// The places that the link and the runtime are mounted on.

@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::mount::{MountPropagationFlags, mount_change};
+use causes::with_causes;
+use containers::overlay::leave_mount_namespace;
 
 use super::{Finding, Machine, Verdict};
 
@@ -148,7 +149,7 @@ impl Machine {
     ) -> Result<String, Lack> {
         let folder = folder_in(self.place())?;
         let in_it = || {
-            leave_mounts()?;
+            leave_mount_namespace().map_err(|error| Lack::lacking(with_causes(&error), "run this as root"))?;
             work(folder.path())
         };
         let worked = std::thread::scope(|scope| scope.spawn(in_it).join());
@@ -190,18 +191,6 @@ pub(super) fn unique_name() -> String {
         std::process::id(),
         NEXT.fetch_add(1, Ordering::Relaxed)
     )
-}
-
-/// Gives this thread, for good, mounts that nobody else sees and that end with it.
-fn leave_mounts() -> Result<(), Lack> {
-    sys::namespace::leave(sys::namespace::Own::Mounts)
-        .and_then(|()| {
-            Ok(mount_change(
-                "/",
-                MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-            )?)
-        })
-        .or_lacking("no mount namespace can be made", "run this as root")
 }
 
 /// Kills a program and what it started.

@@ -6,13 +6,14 @@ use std::io::Read;
 use std::path::Path;
 
 use containers::filtered::trial::{self, Heard};
+use containers::maker::IDS;
 use containers::seccomp::{self, Masks};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use serde_json::{Value, json};
 
 use super::Machine;
 use super::attempt::{Lack, NotDone, OrLacking, folder_in, unique_name};
-use super::file_system::{COUNT, FIRST};
+use super::file_system::FIRST;
 
 /// A system call that is forbidden fails, in this thread alone.
 pub(super) fn filter(_machine: &Machine) -> Result<String, Lack> {
@@ -179,7 +180,7 @@ fn spec(machine: &Machine, name: &str, root: &Path, arguments: &[&str]) -> Resul
     let masks = Masks::for_version(&says);
     let list =
         seccomp::profile(masks).or_lacking("the list of system calls cannot be read", "report this as a fault")?;
-    let mapping = json!([{ "containerID": 0, "hostID": FIRST, "size": COUNT }]);
+    let mapping = json!([{ "containerID": 0, "hostID": FIRST, "size": IDS }]);
     let namespaces = ["user", "pid", "mount", "ipc", "uts", "cgroup", "network"].map(|kind| json!({ "type": kind }));
     Ok(json!({
         "ociVersion": "1.0.2",

@@ -6,32 +6,18 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use causes::with_causes;
+use containers::mount::{attach, mount_file_system};
+use containers::overlay::{Layers, overlay as join};
+use containers::owners;
 use rustix::fs::CWD;
-use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_flag,
-    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
-};
-use sys::mount::{Attributes, set_attributes};
-use sys::namespace::{Mapping, user_namespace};
+use rustix::mount::{OpenTreeFlags, open_tree};
 
 use super::Machine;
 use super::attempt::{Lack, OrLacking};
 
-/// A range of ids like those that sandboxes get.
+/// Where a range of ids like those that sandboxes get begins.
 pub(super) const FIRST: u32 = 2_000_000;
-pub(super) const COUNT: u32 = 65_536;
-
-const RANGE: Mapping = Mapping {
-    inside: 0,
-    outside: FIRST,
-    count: COUNT,
-};
-/// Root of the machine, which has to have a name inside too, or overlay cannot write.
-const ROOT: Mapping = Mapping {
-    inside: COUNT,
-    outside: 0,
-    count: 1,
-};
 
 /// A file that root owns on disk is seen as the sandbox's through a mount that maps ids.
 pub(super) fn ids(machine: &Machine) -> Result<String, Lack> {
@@ -42,7 +28,7 @@ fn see_ids(folder: &Path) -> Result<String, Lack> {
     let file = folder.join("from/file");
     make(&folder.join("from"), &file)?;
     let seen = folder.join("seen");
-    show(&folder.join("from"), &seen)?;
+    show(&folder.join("from"), &seen, &mapped()?)?;
     let owner = fs::metadata(seen.join("file"))
         .or_lacking("a mapped file cannot be looked at", MEND)?
         .uid();
@@ -67,12 +53,21 @@ fn change_image(folder: &Path) -> Result<String, Lack> {
     for part in ["upper", "work"] {
         make_folder(&disk.join(part))?;
     }
-    show(&image, &lower)?;
-    show(&disk, &session)?;
+    let ids = mapped()?;
+    show(&disk, &session, &ids)?;
     make_folder(&root)?;
     let mend =
         "sandboxes need overlay on idmapped mounts: Linux 6.1 or later with CONFIG_OVERLAY_FS (modprobe overlay)";
-    join(&lower, &session, &root).or_lacking("an overlay on idmapped mounts cannot be mounted", mend)?;
+    let joined = join(&Layers {
+        lower: std::slice::from_ref(&image),
+        places: &lower,
+        upper: &session.join("upper"),
+        work: &session.join("work"),
+        ids: Some(ids.as_fd()),
+    });
+    let joined = joined.map_err(|error| with_causes(&error));
+    let joined = joined.and_then(|joined| attach(&joined, &root).map_err(|error| error.to_string()));
+    joined.or_lacking("an overlay on idmapped mounts cannot be mounted", mend)?;
     // An overlay that could not prepare its work folder is there, and cannot be written to.
     fs::write(root.join("file"), "changed").or_lacking("an overlay cannot be written to", mend)?;
     let (seen, kept) = (
@@ -103,52 +98,23 @@ fn make_folder(folder: &Path) -> Result<(), Lack> {
     fs::create_dir_all(folder).or_lacking("a folder cannot be made in the data directory", "free some space there")
 }
 
+fn mapped() -> Result<OwnedFd, Lack> {
+    owners::shown_from(FIRST).or_lacking("no user namespace can be made", MEND)
+}
+
 /// Shows a folder at another place, with its owners mapped.
-fn show(from: &Path, at: &Path) -> Result<(), Lack> {
+fn show(from: &Path, at: &Path, ids: &OwnedFd) -> Result<(), Lack> {
     make_folder(at)?;
-    let ids = user_namespace(&[RANGE, ROOT]).or_lacking("no user namespace can be made", MEND)?;
     let shown = || -> io::Result<()> {
-        let mount = open_tree(
-            CWD,
-            from,
-            OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC,
-        )?;
-        set_attributes(
-            &mount,
-            Attributes {
-                ids: Some(ids.as_fd()),
-                ..Attributes::default()
-            },
-        )?;
+        let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let mount = open_tree(CWD, from, clone)?;
+        owners::map(&mount, Some(ids.as_fd()))?;
         attach(&mount, at)
     };
     shown().or_lacking(&format!("the file system of {} cannot map ids", from.display()), MEND)
 }
 
-fn join(lower: &Path, session: &Path, at: &Path) -> io::Result<()> {
-    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "lowerdir", lower)?;
-    fsconfig_set_string(&context, "upperdir", session.join("upper"))?;
-    fsconfig_set_string(&context, "workdir", session.join("work"))?;
-    fsconfig_set_flag(&context, "volatile")?;
-    fsconfig_create(&context)?;
-    attach(
-        &fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?,
-        at,
-    )
-}
-
 /// Mounts a device in this thread's mounts.
 pub(super) fn mount_device(kind: &str, device: &Path, at: &Path) -> io::Result<()> {
-    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", device)?;
-    fsconfig_create(&context)?;
-    attach(
-        &fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?,
-        at,
-    )
-}
-
-fn attach(mount: &OwnedFd, at: &Path) -> io::Result<()> {
-    Ok(move_mount(mount, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?)
+    attach(&mount_file_system(kind, device, &[])?, at)
 }

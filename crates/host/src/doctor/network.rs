@@ -1,5 +1,6 @@
 //! Whether connections of a sandbox can be captured.
 
+use causes::with_causes;
 use redirect::Redirect;
 use sandbox::capture;
 
@@ -19,9 +20,8 @@ pub(super) fn network(_machine: &Machine) -> Result<String, Lack> {
         resolver_port: capture::DNS_PORT,
     };
     redirect::lay(&redirect).map_err(|error| {
-        let cause = std::error::Error::source(&error).map(ToString::to_string);
         Lack::lacking(
-            format!("{error}: {}", cause.unwrap_or_default()),
+            with_causes(&error),
             "needed: a kernel with NF_TABLES, NFT_NAT, NFT_REDIR, NFT_CT and NFT_REJECT (modprobe nf_tables)",
         )
     })?;
