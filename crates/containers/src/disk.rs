@@ -6,6 +6,8 @@
 mod btrfs;
 mod ext4;
 mod folders;
+mod named;
+mod program;
 
 use std::fs;
 use std::io;
@@ -90,7 +92,8 @@ impl Pool {
         }
     }
 
-    /// A session's disk as a mount that is attached nowhere; made if there is none. Nobody else may hold it.
+    /// A session's disk as a mount that is attached nowhere; made if there is none. Its limit is this from then on, but one
+    /// that has more already keeps that, and one of ext4 is never made smaller. Nobody else may hold it.
     pub(crate) fn disk(&self, session: SessionId, bytes: u64) -> Result<OwnedFd, ProviderError> {
         let disk = match self {
             Self::Btrfs(pool) => pool.disk(session, bytes)?,
@@ -106,7 +109,7 @@ impl Pool {
         match self {
             Self::Btrfs(pool) => pool.path(session),
             Self::Ext4(_) => None,
-            Self::Folders(pool) => Some(pool.folder(session)),
+            Self::Folders(pool) => Some(pool.named().disk(session)),
         }
     }
 
@@ -123,8 +126,8 @@ impl Pool {
     pub(crate) fn has(&self, session: SessionId) -> Result<bool, ProviderError> {
         match self {
             Self::Btrfs(pool) => pool.has(session),
-            Self::Ext4(pool) => pool.has(session),
-            Self::Folders(pool) => pool.has(session),
+            Self::Ext4(pool) => pool.named().has(session),
+            Self::Folders(pool) => pool.named().has(session),
         }
     }
 
@@ -132,8 +135,8 @@ impl Pool {
     pub(crate) fn sessions(&self) -> Result<Vec<SessionId>, ProviderError> {
         let mut sessions = match self {
             Self::Btrfs(pool) => pool.sessions()?,
-            Self::Ext4(pool) => pool.sessions()?,
-            Self::Folders(pool) => pool.sessions()?,
+            Self::Ext4(pool) => pool.named().sessions()?,
+            Self::Folders(pool) => pool.named().sessions()?,
         };
         sessions.sort_unstable();
         Ok(sessions)
@@ -144,8 +147,8 @@ impl Pool {
     pub(crate) fn give(&self, from: SessionId, to: SessionId) -> Result<(), ProviderError> {
         let given = match self {
             Self::Btrfs(pool) => pool.give(from, to),
-            Self::Ext4(pool) => pool.give(from, to),
-            Self::Folders(pool) => pool.give(from, to),
+            Self::Ext4(pool) => pool.named().give(from, to),
+            Self::Folders(pool) => pool.named().give(from, to),
         };
         match given {
             Err(rustix::io::Errno::NOENT) if self.has(to)? => Ok(()),
@@ -157,8 +160,8 @@ impl Pool {
     pub(crate) fn settle(&self) -> Result<(), ProviderError> {
         let settled = match self {
             Self::Btrfs(pool) => pool.settle(),
-            Self::Ext4(pool) => pool.settle(),
-            Self::Folders(pool) => pool.settle(),
+            Self::Ext4(pool) => pool.named().settle(),
+            Self::Folders(pool) => pool.named().settle(),
         };
         settled.attempt(|| "write the names of disks to the disk".into())
     }
@@ -243,6 +246,11 @@ fn full(error: ProviderError) -> ProviderError {
         }
         error => error,
     }
+}
+
+/// So many bytes, as people say it.
+fn in_words(bytes: u64) -> String {
+    format!("{} MiB", bytes.div_ceil(1 << 20))
 }
 
 fn snapshot_name(snapshot: SnapshotId) -> String {

@@ -334,6 +334,7 @@ impl Shared {
             assigned: None,
             created: Timestamp::now(),
             root_uid,
+            new_disk: !self.workshop.pool.has(spec.session)?,
             process: None,
         };
         let held = Arc::new(Held::new(&self.workshop, record));

@@ -31,12 +31,21 @@ pub(crate) struct Record {
     pub(crate) created: Timestamp,
     /// The user id outside of root inside; 65,535 more follow.
     pub(crate) root_uid: u32,
+    /// Its session had no disk before: where it is never finished, the disk goes too.
+    #[serde(default)]
+    pub(crate) new_disk: bool,
     /// PID 1, once it lives.
     pub(crate) process: Option<Identity>,
 }
 
 impl Record {
     pub(crate) const VERSION: u32 = 1;
+}
+
+/// What every version of a record has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
 }
 
 /// The folder of one sandbox.
@@ -82,6 +91,15 @@ impl Folder {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             read => read.attempt(attempt)?,
         };
+        let Versioned { version } = serde_json::from_slice(&text).attempt(attempt)?;
+        if version > Record::VERSION {
+            let words = format!(
+                "it was written by a newer release, as version {version}, and this one reads no later than version {}: start \
+                 the newer release again",
+                Record::VERSION
+            );
+            return Err(ProviderError::failed(attempt(), words));
+        }
         serde_json::from_slice(&text).attempt(attempt).map(Some)
     }
 
@@ -124,4 +142,25 @@ pub fn make_folder(path: &Path, mode: u32) -> Result<(), ProviderError> {
             .attempt(attempt)?;
     }
     DirBuilder::new().mode(mode).create(path).attempt(attempt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_of_a_newer_release_is_refused_in_words() {
+        let all = tempfile::tempdir().unwrap();
+        let folder = Folder::new(all.path().join("sandbox"));
+        folder.make().unwrap();
+        // Whatever else stands in it.
+        fs::write(folder.path().join(RECORD), r#"{ "version": 2, "spec": "elsewhere" }"#).unwrap();
+        let refused = folder.read().unwrap_err();
+        let why = std::error::Error::source(&refused).unwrap().to_string();
+        assert!(refused.to_string().contains("record.json"), "{refused}");
+        assert!(
+            why.starts_with("it was written by a newer release, as version 2,"),
+            "{why}"
+        );
+    }
 }

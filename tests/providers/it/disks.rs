@@ -92,6 +92,63 @@ async fn all_that_can_be_written_by_docker_is_the_session_s_disk() {
     neighbour.destroy().await;
 }
 
+/// A limit that was changed is the session's at its sandbox's next start, and costs it no file.
+async fn a_changed_limit_counts_at_the_next_start(disk: DiskChoice) {
+    let world = World::new(disk);
+    let first = world.create().await;
+    let mut spec = world.spec();
+    spec.session = first.spec.session;
+    first
+        .run(USER, "head -c 40000000 /dev/urandom > /workspace/notes && sync")
+        .await;
+    let sum = first.run(USER, "sha256sum /workspace/notes").await;
+    first.destroy().await;
+
+    spec.limits.disk_bytes = 300 << 20;
+    let larger = world.create_as(&spec).await;
+    let command = format!("{TOO_MUCH} of=/workspace/big conv=fsync 2>&1 && rm /workspace/big && sync");
+    larger.run(USER, &command).await;
+    let (said, code) = larger
+        .attempt(
+            USER,
+            "dd if=/dev/zero bs=1M count=400 of=/workspace/big conv=fsync 2>&1",
+        )
+        .await;
+    assert_ne!(code, 0, "{said}");
+    larger.run(USER, "rm /workspace/big && sync").await;
+    assert_eq!(larger.run(USER, "sha256sum /workspace/notes").await, sum);
+    larger.destroy().await;
+
+    // Less than is on it: nothing is lost, and room can be made.
+    spec.limits.disk_bytes = 32 << 20;
+    spec.id = SandboxId::new();
+    let smaller = world.create_as(&spec).await;
+    assert_eq!(smaller.run(USER, "sha256sum /workspace/notes").await, sum);
+    if disk == DiskChoice::Btrfs {
+        let (said, code) = smaller
+            .attempt(USER, &format!("{TOO_MUCH} of=/workspace/big conv=fsync 2>&1"))
+            .await;
+        assert_ne!(code, 0, "{said}");
+    }
+    smaller
+        .run(
+            USER,
+            "rm -f /workspace/big /workspace/notes && sync && echo > /workspace/new",
+        )
+        .await;
+    smaller.destroy().await;
+}
+
+#[tokio::test]
+async fn a_changed_limit_on_btrfs_counts_at_the_next_start() {
+    a_changed_limit_counts_at_the_next_start(DiskChoice::Btrfs).await;
+}
+
+#[tokio::test]
+async fn a_changed_limit_on_ext4_counts_at_the_next_start() {
+    a_changed_limit_counts_at_the_next_start(DiskChoice::Ext4).await;
+}
+
 async fn files_outlive_their_sandbox(disk: DiskChoice) {
     let world = World::new(disk);
     let first = world.create().await;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use containers::{Config, DiskChoice, DiskKind};
 use domain::SandboxId;
@@ -233,9 +234,58 @@ async fn a_sandbox_that_cannot_be_made_leaves_nothing() {
     assert!(refused.to_string().contains("run false for sandbox"), "{refused}");
     assert!(world.files().is_empty(), "{:?}", world.files());
     assert!(!groups().iter().any(|group| group.ends_with(spec.id.to_string())));
+    assert_eq!(world.provider.disks().await.unwrap(), []);
     let missing = World::by(By::Oci("/nowhere/runc"), DiskChoice::Ext4);
     let refused = missing.provider.create(&missing.spec()).await.unwrap_err();
     assert!(matches!(refused, ProviderError::Machine { .. }), "{refused:?}");
+    assert_eq!(missing.provider.disks().await.unwrap(), []);
+}
+
+/// Whoever made it was killed before the sandbox lived.
+#[tokio::test]
+async fn a_sandbox_that_was_never_finished_leaves_no_disk_that_was_made_for_it() {
+    for had_one in [false, true] {
+        let mut world = World::new(DiskChoice::Ext4);
+        let living = world.create().await;
+        let (session, folder) = (
+            living.spec.session,
+            world.config.run.join(format!("sandboxes/{}", living.spec.id)),
+        );
+        let record = folder.join("record.json");
+        let text = fs::read_to_string(&record).unwrap();
+        living.destroy().await;
+        drop(world.provider);
+        // As it stands there before a process does.
+        let mut written: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(written["new_disk"], true);
+        written["process"] = serde_json::Value::Null;
+        written["new_disk"] = (!had_one).into();
+        fs::create_dir(&folder).unwrap();
+        fs::write(&record, written.to_string()).unwrap();
+        world.provider = Arc::new(world.by.open(world.config.clone()).unwrap());
+        let kept = if had_one { vec![session] } else { vec![] };
+        assert_eq!(world.provider.disks().await.unwrap(), kept);
+        assert!(!folder.exists());
+    }
+}
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_be_made_costs_no_session_the_disk_that_it_had() {
+    let mut world = World::new(DiskChoice::Ext4);
+    let living = world.create().await;
+    living.run(USER, "echo kept > /workspace/file && sync").await;
+    let mut spec = world.spec();
+    spec.session = living.spec.session;
+    living.destroy().await;
+    drop(world.provider);
+    world.provider = Arc::new(By::Oci("false").open(world.config.clone()).unwrap());
+    world.provider.create(&spec).await.unwrap_err();
+    assert_eq!(world.provider.disks().await.unwrap(), [spec.session]);
+    drop(world.provider);
+    world.provider = Arc::new(world.by.open(world.config.clone()).unwrap());
+    let living = world.create_as(&spec).await;
+    assert_eq!(living.run(USER, "cat /workspace/file").await, "kept");
+    living.destroy().await;
 }
 
 #[tokio::test]
@@ -270,6 +320,7 @@ async fn a_sandbox_that_can_neither_be_made_nor_cleared_keeps_its_disk_until_it_
     assert!(change("-i").success());
     world.provider.destroy(spec.id).await.unwrap();
     assert!(!folder.exists());
+    assert_eq!(world.provider.disks().await.unwrap(), []);
     world.create_as(&next).await.destroy().await;
 }
 

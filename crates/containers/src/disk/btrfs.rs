@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use domain::{SessionId, SnapshotId};
 use rustix::fs::{Mode, OFlags, RenameFlags, fsync, openat, renameat, renameat_with, statvfs};
@@ -15,7 +14,9 @@ use sys::btrfs;
 use sys::loop_device::{self, LoopDevice};
 
 use crate::attempt::{Attempt, unless_missing};
-use crate::disk::{DiskKind, HALF, holds_anything, named_after_sessions, names_ending, snapshot_name, snapshots_in};
+use crate::disk::named::snapshots;
+use crate::disk::program::{Program, make_file};
+use crate::disk::{DiskKind, HALF, holds_anything, in_words, named_after_sessions, names_ending, snapshot_name};
 use crate::record::make_folder;
 use crate::{Config, mount};
 
@@ -28,6 +29,12 @@ const FILE: &str = "pool.btrfs";
 const MAGIC: u64 = 0x9123_683e;
 /// The file system's own needs; below this nobody could work.
 const LEAST_BYTES: u64 = 256 << 20;
+
+const MKFS: Program = Program {
+    name: "mkfs.btrfs",
+    package: "btrfs-progs",
+    fine: 0,
+};
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -81,8 +88,15 @@ impl Pool {
         }
         let subvolume = self.open_subvolume(&name).attempt(attempt)?;
         let number = btrfs::subvolume_id(&subvolume).attempt(attempt)?;
-        btrfs::limit_subvolume(&self.handle, number, bytes)
-            .attempt(|| format!("limit the disk of session {session} to {bytes} bytes"))?;
+        let used = self.count(&subvolume).unwrap_or(0);
+        if used > bytes {
+            tracing::warn!(%session, "a disk holds {}, more than its new limit of {}: nothing more can be written to it until \
+                 files are removed", in_words(used), in_words(bytes));
+        }
+        // Below what is used not even a file could be removed for certain.
+        let most = bytes.max(used);
+        btrfs::limit_subvolume(&self.handle, number, most)
+            .attempt(|| format!("limit the disk of session {session} to {most} bytes"))?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         open_tree(&self.handle, &name, flags).attempt(|| format!("mount the disk of session {session}"))
     }
@@ -179,11 +193,7 @@ impl Pool {
     }
 
     pub(crate) fn snapshots(&self) -> Result<Vec<SnapshotStatus>, ProviderError> {
-        let snapshots = snapshots_in(&self.folder)?;
-        let all = snapshots.into_iter().map(|snapshot| self.status(snapshot));
-        // One may be removed meanwhile.
-        all.filter(|status| !matches!(status, Err(ProviderError::NoSnapshot(_))))
-            .collect()
+        snapshots(&self.folder, |snapshot| self.status(snapshot))
     }
 
     fn status(&self, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
@@ -238,7 +248,7 @@ fn mount_file(config: &Config, folder: &Path) -> Result<(), ProviderError> {
     if path.exists() {
         return mount_at(&path, folder);
     }
-    make_file(config, &path)?;
+    make_pool(config, &path)?;
     let mounted = mount_at(&path, folder);
     if mounted.is_err() {
         unless_missing(fs::remove_file(&path)).attempt(|| format!("remove {}", path.display()))?;
@@ -264,7 +274,7 @@ fn mount_at(path: &Path, folder: &Path) -> Result<(), ProviderError> {
     mount::attach(&mount, folder).attempt(attempt)
 }
 
-fn make_file(config: &Config, path: &Path) -> Result<(), ProviderError> {
+fn make_pool(config: &Config, path: &Path) -> Result<(), ProviderError> {
     let attempt = || format!("make the disk pool {}", path.display());
     let room = statvfs(&config.data).attempt(attempt)?;
     let free = room.f_bavail.saturating_mul(room.f_frsize);
@@ -278,21 +288,5 @@ fn make_file(config: &Config, path: &Path) -> Result<(), ProviderError> {
             config.data.display()
         )));
     }
-    // Beside its place, so that a file that is there is whole.
-    let half = path.with_extension("half");
-    File::create(&half)
-        .and_then(|file| file.set_len(bytes))
-        .attempt(attempt)?;
-    let made = Command::new("mkfs.btrfs")
-        .args(["--quiet", "--force", "--metadata", "single"])
-        .arg(&half)
-        .output();
-    let made = made.map_err(|error| ProviderError::Machine {
-        lacks: format!("mkfs.btrfs cannot be run ({error}); install it: apt-get install btrfs-progs"),
-    })?;
-    if !made.status.success() {
-        let words = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-        return Err(ProviderError::failed(attempt(), words));
-    }
-    fs::rename(&half, path).attempt(attempt)
+    make_file(path, bytes, MKFS, &["--quiet", "--force", "--metadata", "single"])
 }

@@ -6,29 +6,29 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use domain::{SessionId, SnapshotId};
-use rustix::fs::{
-    CWD, Mode, OFlags, RenameFlags, SeekFrom, copy_file_range, fstatvfs, fsync, ioctl_ficlone, openat, renameat_with,
-    seek,
-};
+use rustix::fs::{SeekFrom, copy_file_range, fstatvfs, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use sandbox::{ProviderError, SnapshotStatus};
 use sys::loop_device::{self, LoopDevice};
 
 use crate::attempt::{Attempt, unless_missing};
-use crate::disk::{HALF, holds_anything, is_full, named_after_sessions, names_ending, snapshot_name, snapshots_in};
+use crate::disk::named::{Named, half, snapshots};
+use crate::disk::program::{Program, make_file};
+use crate::disk::{HALF, holds_anything, in_words, is_full, names_ending};
 use crate::record::make_folder;
 use crate::{Config, mount};
 
 /// Where the files are, in the data directory.
 const FOLDER: &str = "disks";
+/// What the name of a disk ends with.
+const DISK: &str = ".ext4";
 /// How long the kernel may take to let go of a disk after the last process of its sandbox.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -39,9 +39,44 @@ const MOST_LEFT: u64 = 1 << 30;
 /// How much is copied before the room is looked at again.
 const PIECE: u64 = 8 << 20;
 
+const MKFS: Program = Program {
+    name: "mkfs.ext4",
+    package: "e2fsprogs",
+    fine: 0,
+};
+/// Everything may be used (no blocks are kept for root), and nothing is written before it is needed.
+const FRUGAL: [&str; 6] = [
+    "-q",
+    "-F",
+    "-m",
+    "0",
+    "-E",
+    "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
+];
+/// Says by 1 that it mended what was wrong.
+const CHECK: Program = Program {
+    name: "e2fsck",
+    fine: 1,
+    ..MKFS
+};
+const RESIZE: Program = Program {
+    name: "resize2fs",
+    ..MKFS
+};
+
+/// Where a file system of ext4 says how large it is: the place of its superblock, and in it (`struct ext4_super_block`) the
+/// number of its blocks, low and high half, and the power of two by which a block is larger than 1 KiB.
+const SUPERBLOCK: u64 = 1_024;
+const BLOCKS_LOW: u64 = SUPERBLOCK + 0x4;
+const BLOCK_SIZE: u64 = SUPERBLOCK + 0x18;
+const BLOCKS_HIGH: u64 = SUPERBLOCK + 0x150;
+
+/// More than any file system leaves out at its end, where there is no room for another group with its tables.
+const LEFT_OUT: u64 = 8 << 20;
+
 #[derive(Debug)]
 pub(crate) struct Pool {
-    folder: PathBuf,
+    named: Named,
     /// Whether the file system can make a copy of a file that shares what it holds, once that could be tried.
     shares: Mutex<Option<bool>>,
 }
@@ -68,33 +103,39 @@ impl Pool {
             tried => Some(tried.attempt(|| format!("find out how files are copied in {}", folder.display()))?),
         };
         let shares = Mutex::new(shares);
-        Ok(Self { folder, shares })
+        Ok(Self {
+            named: Named::new(folder, DISK),
+            shares,
+        })
+    }
+
+    /// What its disks and snapshots are called.
+    pub(super) fn named(&self) -> &Named {
+        &self.named
     }
 
     /// Whether copies take no room, as far as that is known: where there is none at all, it is found out later.
     pub(crate) fn shares(&self) -> bool {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         if shares.is_none() {
-            *shares = can_share(&self.folder).ok();
+            *shares = can_share(self.named.folder()).ok();
         }
         shares.unwrap_or_default()
     }
 
     pub(crate) fn disk(&self, session: SessionId, bytes: u64) -> Result<OwnedFd, ProviderError> {
-        let path = self.path(session);
+        let path = self.named.disk(session);
         if path.exists() {
             wait_until_free(&path)?;
+            resize(session, &path, bytes);
         } else {
-            make_file(&path, bytes)?;
+            make_file(&path, bytes, MKFS, &FRUGAL)?;
         }
-        let attempt = || format!("mount the disk {}", path.display());
-        let file = File::options().read(true).write(true).open(&path).attempt(attempt)?;
-        let device = LoopDevice::attach(&file).attempt(attempt)?;
-        mount::mount_file_system("ext4", device.path(), &[]).attempt(attempt)
+        show(&path)
     }
 
     pub(crate) fn look_at(&self, session: SessionId, shown: bool) -> Result<OwnedFd, ProviderError> {
-        let path = self.path(session);
+        let path = self.named.disk(session);
         let attempt = || format!("mount the disk {}", path.display());
         if !path.exists() {
             return Err(ProviderError::NoDisk(session));
@@ -104,35 +145,15 @@ impl Pool {
             return mount::mount_file_system("ext4", &device, &[]).attempt(attempt);
         }
         wait_until_free(&path)?;
-        let file = File::options().read(true).write(true).open(&path).attempt(attempt)?;
-        let device = LoopDevice::attach(&file).attempt(attempt)?;
-        mount::mount_file_system("ext4", device.path(), &[]).attempt(attempt)
-    }
-
-    pub(crate) fn has(&self, session: SessionId) -> Result<bool, ProviderError> {
-        let path = self.path(session);
-        path.try_exists().attempt(|| format!("look for {}", path.display()))
-    }
-
-    pub(crate) fn sessions(&self) -> Result<Vec<SessionId>, ProviderError> {
-        named_after_sessions(&self.folder, ".ext4")
-    }
-
-    pub(crate) fn give(&self, from: SessionId, to: SessionId) -> Result<(), Errno> {
-        renameat_with(CWD, self.path(from), CWD, self.path(to), RenameFlags::NOREPLACE)
-    }
-
-    pub(crate) fn settle(&self) -> Result<(), Errno> {
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        fsync(openat(CWD, &self.folder, flags, Mode::empty())?)
+        show(&path)
     }
 
     pub(crate) fn used(&self, session: SessionId) -> u64 {
-        fs::metadata(self.path(session)).map_or(0, |file| file.blocks() * 512)
+        fs::metadata(self.named.disk(session)).map_or(0, |file| file.blocks() * 512)
     }
 
     pub(crate) fn remove(&self, session: SessionId) -> Result<(), ProviderError> {
-        let path = self.path(session);
+        let path = self.named.disk(session);
         unless_missing(fs::remove_file(&path)).attempt(|| format!("remove {}", path.display()))
     }
 
@@ -142,13 +163,7 @@ impl Pool {
         snapshot: SnapshotId,
         shown: bool,
     ) -> Result<SnapshotStatus, ProviderError> {
-        let (disk, kept) = (self.path(session), self.snapshot_path(snapshot));
-        if !disk.exists() {
-            return Err(ProviderError::NoDisk(session));
-        }
-        if kept.exists() {
-            return Err(ProviderError::SnapshotExists(snapshot));
-        }
+        let (disk, kept) = self.named.to_keep(session, snapshot)?;
         if shown {
             flush(&disk).attempt(|| format!("write what is still in memory to {}", disk.display()))?;
         } else {
@@ -156,58 +171,91 @@ impl Pool {
         }
         copy(&disk, &kept).attempt(|| format!("keep the disk of session {session} as snapshot {snapshot}"))?;
         // It outlives a power cut too, as the row does that names it.
-        self.settle()
+        self.named
+            .settle()
             .attempt(|| format!("write the name of snapshot {snapshot} to the disk"))?;
         self.status(snapshot)
     }
 
     pub(crate) fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
-        let (kept, disk) = (self.snapshot_path(snapshot), self.path(session));
-        if !kept.exists() {
-            return Err(ProviderError::NoSnapshot(snapshot));
-        }
+        let (kept, disk) = self.named.to_bring_back(snapshot, session)?;
         copy(&kept, &disk).attempt(|| format!("make the disk of session {session} from snapshot {snapshot}"))
     }
 
     pub(crate) fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError> {
-        let path = self.snapshot_path(snapshot);
+        let path = self.named.snapshot(snapshot);
         unless_missing(fs::remove_file(&path)).attempt(|| format!("remove {}", path.display()))
     }
 
     pub(crate) fn snapshots(&self) -> Result<Vec<SnapshotStatus>, ProviderError> {
-        let snapshots = snapshots_in(&self.folder)?;
-        let all = snapshots.into_iter().map(|snapshot| self.status(snapshot));
-        // One may be removed meanwhile.
-        all.filter(|status| !matches!(status, Err(ProviderError::NoSnapshot(_))))
-            .collect()
+        snapshots(self.named.folder(), |snapshot| self.status(snapshot))
     }
 
     fn status(&self, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
-        let path = self.snapshot_path(snapshot);
-        let attempt = || format!("look at {}", path.display());
-        let about = match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ProviderError::NoSnapshot(snapshot)),
-            about => about.attempt(attempt)?,
-        };
-        Ok(SnapshotStatus {
-            id: snapshot,
-            created: about.created().attempt(attempt)?.into(),
-            bytes: Some(about.blocks() * 512),
-        })
+        self.named.status(snapshot, |about| Some(about.blocks() * 512))
     }
+}
 
-    fn path(&self, session: SessionId) -> PathBuf {
-        self.folder.join(format!("{session}.ext4"))
-    }
+fn show(path: &Path) -> Result<OwnedFd, ProviderError> {
+    let attempt = || format!("mount the disk {}", path.display());
+    let file = File::options().read(true).write(true).open(path).attempt(attempt)?;
+    let device = LoopDevice::attach(&file).attempt(attempt)?;
+    mount::mount_file_system("ext4", device.path(), &[]).attempt(attempt)
+}
 
-    fn snapshot_path(&self, snapshot: SnapshotId) -> PathBuf {
-        self.folder.join(snapshot_name(snapshot))
+/// Makes a disk that nobody holds larger where its limit was raised. One that has more already keeps it: making it smaller would
+/// move what it holds. One that cannot be made larger is still the session's.
+fn resize(session: SessionId, path: &Path, bytes: u64) {
+    let outcome = size(path).and_then(|now| {
+        if bytes < now.saturating_add(LEFT_OUT) {
+            return Ok(now);
+        }
+        grow(path, bytes)?;
+        size(path)
+    });
+    match outcome {
+        Ok(now) if now > bytes => {
+            tracing::info!(%session, "a disk keeps its {}, though the limit is {} now: disks of ext4 are never made smaller", in_words(now), in_words(bytes));
+        }
+        Ok(_) => {}
+        Err(error) => {
+            tracing::error!(%session, error = &error as &dyn std::error::Error, "a disk could not be given its new limit of {} and keeps the one before", in_words(bytes));
+        }
     }
+}
+
+/// How large the file system in a file is.
+fn size(path: &Path) -> Result<u64, ProviderError> {
+    let attempt = || format!("find out how large the disk {} is", path.display());
+    let file = File::open(path).attempt(attempt)?;
+    let number = |at| {
+        let mut bytes = [0; 4];
+        file.read_exact_at(&mut bytes, at)
+            .attempt(attempt)
+            .map(|()| u32::from_le_bytes(bytes))
+    };
+    let blocks = (u64::from(number(BLOCKS_HIGH)?) << 32) | u64::from(number(BLOCKS_LOW)?);
+    Ok(blocks.saturating_mul(1_024 << number(BLOCK_SIZE)?.min(6)))
+}
+
+/// Done by programs, not by the kernel, which grows what is mounted only for who may also exceed every limit of resources. What
+/// was interrupted is checked, mended and done anew by the next try.
+fn grow(path: &Path, bytes: u64) -> Result<(), ProviderError> {
+    let attempt = || format!("make the disk {} larger", path.display());
+    let file = File::options().write(true).open(path).attempt(attempt)?;
+    let length = file.metadata().attempt(attempt)?.len();
+    file.set_len(length.max(bytes)).attempt(attempt)?;
+    CHECK.needed(&["-f", "-p"], &[path.as_os_str()], || {
+        format!("check the disk {}", path.display())
+    })?;
+    let kibibytes = format!("{}K", bytes / 1_024);
+    RESIZE.needed(&[], &[path.as_os_str(), kibibytes.as_ref()], attempt)?;
+    file.sync_all().attempt(attempt)
 }
 
 /// Copies a disk, holes as holes, to the place of another or where nothing is: whole or not at all.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let half = to.with_extension(&HALF[1..]);
+    let half = half(to);
     let copied = File::open(from)
         .and_then(|from| copy_into(&from, &File::create(&half)?))
         .and_then(|()| fs::rename(&half, to));
@@ -293,34 +341,6 @@ fn try_to_share(from: &Path, to: &Path) -> io::Result<bool> {
     }
 }
 
-fn make_file(path: &Path, bytes: u64) -> Result<(), ProviderError> {
-    let attempt = || format!("make the disk {}", path.display());
-    let half = path.with_extension("half");
-    File::create(&half)
-        .and_then(|file| file.set_len(bytes))
-        .attempt(attempt)?;
-    // Everything may be used (no blocks are kept for root), and nothing is written before it is needed.
-    let made = Command::new("mkfs.ext4")
-        .args([
-            "-q",
-            "-F",
-            "-m",
-            "0",
-            "-E",
-            "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
-        ])
-        .arg(&half)
-        .output();
-    let made = made.map_err(|error| ProviderError::Machine {
-        lacks: format!("mkfs.ext4 cannot be run ({error}); install it: apt-get install e2fsprogs"),
-    })?;
-    if !made.status.success() {
-        let words = String::from_utf8_lossy(&made.stderr).trim().to_owned();
-        return Err(ProviderError::failed(attempt(), words));
-    }
-    fs::rename(&half, path).attempt(attempt)
-}
-
 /// Two devices that show one file would destroy what is on it.
 fn wait_until_free(path: &Path) -> Result<(), ProviderError> {
     let attempt = || format!("wait until nobody holds the disk {}", path.display());
@@ -351,6 +371,31 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    #[test]
+    fn a_disk_grows_whoever_was_interrupted_before_and_is_never_made_smaller() {
+        const SMALL: u64 = 64 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk.ext4");
+        make_file(&disk, SMALL, MKFS, &FRUGAL).unwrap();
+        let near = |bytes: u64| {
+            let now = size(&disk).unwrap();
+            assert!(now <= bytes && bytes < now + LEFT_OUT, "{now} instead of {bytes}");
+        };
+        near(SMALL);
+        // The file became larger, and whoever did that was killed.
+        File::options()
+            .write(true)
+            .open(&disk)
+            .unwrap()
+            .set_len(4 * SMALL)
+            .unwrap();
+        resize(SessionId::new(), &disk, 3 * SMALL);
+        near(3 * SMALL);
+        resize(SessionId::new(), &disk, SMALL);
+        near(3 * SMALL);
+        CHECK.run(&["-f", "-n"], &[disk.as_os_str()]).unwrap();
+    }
 
     #[test]
     fn a_copy_that_fails_half_way_takes_no_room_even_while_somebody_holds_it() {

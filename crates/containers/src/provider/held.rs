@@ -100,6 +100,11 @@ impl Held {
         self.process.get().is_some()
     }
 
+    /// Whether it ever lived; if not, nobody has used its disk.
+    fn was_finished(&self) -> bool {
+        self.record.process.is_some() || matches!(self.process.get(), Some(Some(_)))
+    }
+
     pub(super) fn process(&self) -> Option<&Option<Process>> {
         self.process.get()
     }
@@ -163,6 +168,9 @@ impl Held {
         for process in killed {
             process.ends_within(PATIENCE);
             process.bury();
+        }
+        if self.record.new_disk && !self.was_finished() {
+            workshop.pool.remove(self.record.spec.session)?;
         }
         self.folder.remove()?;
         match workshop.maker.root_uid() {

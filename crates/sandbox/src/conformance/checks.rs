@@ -163,6 +163,8 @@ impl Subject {
         );
 
         assert!(self.provider.list().await.expect("list the sandboxes").is_empty());
+        let disks = self.provider.disks().await.expect("list the disks");
+        assert!(!disks.contains(&good.session), "a disk was left: {disks:?}");
         self.create(&good).await;
         self.remove(&good).await;
     }

@@ -127,7 +127,12 @@ pub(super) const SANDBOX: Section = Section {
             "1024",
             "Processes and threads in one sandbox.",
         ),
-        key("disk", Kind::Size, "\"10GiB\"", "What one session may keep on disk."),
+        key(
+            "disk",
+            Kind::Size,
+            "\"10GiB\"",
+            "What one session may keep on disk. A change counts for a session when its sandbox is started again; a disk never gets less than it holds, and one of ext4 is never made smaller.",
+        ),
         key(
             "freeze_after",
             Kind::Duration,
