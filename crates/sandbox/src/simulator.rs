@@ -29,7 +29,8 @@ use crate::{
     SnapshotStatus, Snapshots, inside,
 };
 
-/// The names under which a program finds the session's files, and what it has of its image, beside its link.
+/// The names under which a program finds the session's files, and what it has of its image, beside its link; and a snapshot has
+/// them.
 const WORKSPACE: &str = "workspace";
 const KNOWLEDGE: &str = "knowledge";
 

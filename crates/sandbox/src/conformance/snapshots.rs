@@ -9,17 +9,19 @@ use crate::{ProviderError, SandboxSpec, SandboxState, SandboxStatus, SnapshotSta
 const MAKE: &str = "umask 022 && mkdir -p tree/deep && echo words > tree/deep/file && chmod 750 tree/deep/file \
     && ln -s ../../outside tree/link && ln tree/deep/file tree/twin && truncate -s 48M tree/holes && echo end >> tree/holes \
     && python3 -c 'import os; os.setxattr(\"tree/deep/file\", \"user.color\", b\"green\")' \
-    && touch -d @1000000000 tree/deep/file && touch -h -d @1000000001 tree/link && mkdir -m 700 tree/shut && sync";
+    && touch -d @1000000000 tree/deep/file && touch -h -d @1000000001 tree/link && mkdir -m 700 tree/shut \
+    && mkdir -p $KNOWLEDGE/learnt && echo words > $KNOWLEDGE/learnt/file && sync";
 
 /// All that can be told of them.
 const LOOK: &str = "find . -mindepth 1 -type d -printf '%P %m\\n' | sort \
     && find . ! -type d -printf '%P %y %m %n %s %l %T@\\n' | sort && find . -type f | sort | xargs sha256sum \
     && [ tree/twin -ef tree/deep/file ] && [ $(stat -c %b tree/holes) -lt 4096 ] \
-    && python3 -c 'import os; print(os.getxattr(\"tree/twin\", \"user.color\"))'";
+    && python3 -c 'import os; print(os.getxattr(\"tree/twin\", \"user.color\"))' \
+    && cd $KNOWLEDGE/learnt && find . -mindepth 1 -printf '%P %y %m %U\n' | sort && cat file";
 
 /// Removes, changes and adds.
-const CHANGE: &str =
-    "rm -r tree/deep tree/link && echo other > tree/twin && chmod 600 tree/holes && echo new > tree/new && sync";
+const CHANGE: &str = "rm -r tree/deep tree/link && echo other > tree/twin && chmod 600 tree/holes && echo new > tree/new \
+    && echo other > $KNOWLEDGE/learnt/file && echo new > $KNOWLEDGE/learnt/new && sync";
 
 impl Subject {
     async fn keep(&self, session: SessionId) -> SnapshotStatus {
@@ -105,8 +107,12 @@ impl Subject {
         for changed in [frozen, alone] {
             let (fork, made) = self.fork(changed).await;
             assert_eq!(
-                self.sh(&made, "cat tree/twin tree/new && ls tree").await,
-                "other\nnew\nholes\nnew\nshut\ntwin"
+                self.sh(
+                    &made,
+                    "cat tree/twin tree/new && ls tree && cat $KNOWLEDGE/learnt/file && ls $KNOWLEDGE/learnt"
+                )
+                .await,
+                "other\nnew\nholes\nnew\nshut\ntwin\nother\nfile\nnew"
             );
             self.remove(&fork).await;
         }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use domain::{SessionId, SnapshotId};
 
-use super::{Simulator, remove};
+use super::{KNOWLEDGE, Simulator, WORKSPACE, remove};
 use crate::{ProviderError, SnapshotStatus, Snapshots};
 
 impl Simulator {
@@ -28,7 +28,8 @@ impl Simulator {
         if kept.exists() {
             return Err(ProviderError::SnapshotExists(snapshot));
         }
-        copy(&disk, &kept)?;
+        copy(&disk, &kept.join(WORKSPACE))?;
+        copy(&self.knowledge(session), &kept.join(KNOWLEDGE))?;
         status(snapshot, &kept)
     }
 
@@ -37,9 +38,14 @@ impl Simulator {
         if !kept.is_dir() {
             return Err(ProviderError::NoSnapshot(snapshot));
         }
-        let disk = self.workspace(session);
-        remove(&disk)?;
-        copy(&kept, &disk)
+        for (part, own) in [
+            (WORKSPACE, self.workspace(session)),
+            (KNOWLEDGE, self.knowledge(session)),
+        ] {
+            remove(&own)?;
+            copy(&kept.join(part), &own)?;
+        }
+        Ok(())
     }
 
     pub(super) fn all_kept(&self) -> Result<Snapshots, ProviderError> {
