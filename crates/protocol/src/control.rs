@@ -211,6 +211,9 @@ pub enum ToControl {
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
+        /// It failed because nothing is at the path. Since protocol 3.
+        #[serde(default, skip_serializing_if = "is_no")]
+        missing: bool,
     },
     /// Programs in the background run for so many seconds more at most; none does where it is 0. Since protocol 3.
     Background {

@@ -150,5 +150,8 @@ pub enum FromHands {
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
+        /// It failed because nothing is at the path.
+        #[serde(default)]
+        missing: bool,
     },
 }

@@ -8,7 +8,7 @@ mod handle;
 mod keeper;
 mod process;
 
-pub(crate) use handle::Hands;
+pub(crate) use handle::{FileFailure, Hands};
 pub(crate) use process::run;
 
 /// The longest line, the same as on the control stream.

@@ -203,6 +203,7 @@ impl Orders {
                             request,
                             entries,
                             failure,
+                            missing: false,
                         })
                         .await;
                 };

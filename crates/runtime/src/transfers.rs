@@ -13,7 +13,7 @@ use futures::stream::{self, BoxStream};
 use link::client::{Client, ClientError};
 use protocol::{FileEntry, FileRequest, ToControl, Transfer};
 
-use crate::hands::Hands;
+use crate::hands::{FileFailure, Hands};
 use crate::sync::Keeper;
 
 const PIECE: usize = 64 << 10;
@@ -43,24 +43,23 @@ pub(crate) async fn carry_out(
     ToControl::Transferred {
         request,
         entries,
-        failure,
+        missing: failure.as_ref().is_some_and(|failure| failure.missing),
+        failure: failure.map(|failure| failure.words),
     }
 }
 
-async fn flush(sync: &Keeper) -> Result<(), String> {
+async fn flush(sync: &Keeper) -> Result<(), FileFailure> {
     match sync.flush().await? {
         0 => Ok(()),
-        left => Err(format!(
-            "{left} files have no room where they are kept, or cannot be read"
-        )),
+        left => Err(format!("{left} files have no room where they are kept, or cannot be read").into()),
     }
 }
 
-async fn list(hands: &Hands, path: String) -> Result<Vec<FileEntry>, String> {
+async fn list(hands: &Hands, path: String) -> Result<Vec<FileEntry>, FileFailure> {
     Ok(hands.file(FileRequest::List { path }).await?.entries)
 }
 
-async fn send(client: &Client, hands: &Hands, request: u64, path: String) -> Result<(), String> {
+async fn send(client: &Client, hands: &Hands, request: u64, path: String) -> Result<(), FileFailure> {
     let file = hands.file(FileRequest::Open { path }).await?.descriptor()?;
     client.send_file(request, pieces(file)).await.map_err(said)
 }
@@ -80,7 +79,7 @@ fn pieces(file: OwnedFd) -> BoxStream<'static, io::Result<Bytes>> {
 }
 
 /// Sends what the hands pack. Where they cannot, what is sent breaks off.
-async fn pack(client: &Client, hands: &Arc<Hands>, request: u64) -> Result<(), String> {
+async fn pack(client: &Client, hands: &Arc<Hands>, request: u64) -> Result<(), FileFailure> {
     let made = hands.file(FileRequest::Pack).await?;
     let created = made.request;
     let archive = made.pipe()?;
@@ -89,7 +88,9 @@ async fn pack(client: &Client, hands: &Arc<Hands>, request: u64) -> Result<(), S
         let whole = hands
             .file_within(FileRequest::Commit { created }, ARCHIVED_WITHIN)
             .await;
-        whole.map(|_| Bytes::new()).map_err(io::Error::other)
+        whole
+            .map(|_| Bytes::new())
+            .map_err(|failure| io::Error::other(failure.words))
     });
     client
         .send_file(request, pieces(archive).chain(whole).boxed())
@@ -97,15 +98,15 @@ async fn pack(client: &Client, hands: &Arc<Hands>, request: u64) -> Result<(), S
         .map_err(said)
 }
 
-async fn unpack(client: &Client, hands: &Hands, request: u64) -> Result<(), String> {
+async fn unpack(client: &Client, hands: &Hands, request: u64) -> Result<(), FileFailure> {
     let made = hands.file(FileRequest::Unpack).await?;
     let created = made.request;
     let filled = match made.pipe() {
         Ok(archive) => fill(client, request, archive).await,
-        Err(failure) => Err(failure),
+        Err(failure) => Err(failure.into()),
     };
     if let Err(failure) = filled {
-        tracing::debug!(failure, "an archive was not read to its end");
+        tracing::debug!(failure = failure.words, "an archive was not read to its end");
     }
     // What was refused, or cut short, is why: that is the failure to tell.
     let committed = hands
@@ -114,12 +115,12 @@ async fn unpack(client: &Client, hands: &Hands, request: u64) -> Result<(), Stri
     committed.map(drop)
 }
 
-async fn fetch(client: &Client, hands: &Hands, request: u64, path: String) -> Result<(), String> {
+async fn fetch(client: &Client, hands: &Hands, request: u64, path: String) -> Result<(), FileFailure> {
     let made = hands.file(FileRequest::Create { path }).await?;
     let created = made.request;
     let filled = match made.descriptor() {
         Ok(file) => fill(client, request, file).await,
-        Err(failure) => Err(failure),
+        Err(failure) => Err(failure.into()),
     };
     if let Err(failure) = filled {
         // The first failure is the one to tell.
@@ -130,7 +131,7 @@ async fn fetch(client: &Client, hands: &Hands, request: u64, path: String) -> Re
     Ok(())
 }
 
-async fn fill(client: &Client, request: u64, file: OwnedFd) -> Result<(), String> {
+async fn fill(client: &Client, request: u64, file: OwnedFd) -> Result<(), FileFailure> {
     let mut body = client.fetch_file(request).await.map_err(said)?;
     let mut file = File::from(file);
     while let Some(bytes) = body.chunk().await.map_err(said)? {
@@ -144,8 +145,8 @@ async fn fill(client: &Client, request: u64, file: OwnedFd) -> Result<(), String
     Ok(())
 }
 
-fn said(error: ClientError) -> String {
-    with_causes(&error)
+fn said(error: ClientError) -> FileFailure {
+    with_causes(&error).into()
 }
 
 /// A disk may be slow, and PID 1 has one thread for everything else.

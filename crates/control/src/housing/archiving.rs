@@ -264,9 +264,7 @@ fn before_now(time: Duration) -> Timestamp {
 async fn has_rules(linked: &Linked) -> Result<bool, LinkError> {
     match linked.read_file(RULES).await {
         Ok(_) => Ok(true),
-        Err(LinkError::Failed { reason, .. }) if reason.starts_with("there is no ") && reason.ends_with(RULES) => {
-            Ok(false)
-        }
+        Err(LinkError::Failed { missing: true, .. }) => Ok(false),
         Err(error) => Err(error),
     }
 }

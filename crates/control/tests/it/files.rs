@@ -587,12 +587,9 @@ async fn half_a_workspace_is_neither_kept_nor_forked() {
     archived(&world, session).await;
     // The way back has begun, and nothing comes.
     bucket.set(Mood::Refuses);
-    let failed = bucket.failed();
+    let failing = bucket.fails_again();
     again(&world, session).await;
-    testkit::eventually_async("the download to be tried", async || {
-        (bucket.failed() > failed).then_some(())
-    })
-    .await;
+    failing.await;
     let one = control::NewFork {
         count: 1,
         snapshot: None,

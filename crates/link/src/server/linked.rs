@@ -68,6 +68,8 @@ pub enum LinkError {
         attempt: &'static str,
         /// Its words, which are a sandbox's: show them, believe nothing.
         reason: String,
+        /// It says that nothing is at the path that was ordered.
+        missing: bool,
     },
 }
 
@@ -146,7 +148,7 @@ impl Linked {
             filled: outfit.filled,
         };
         match self.ask("claim", Await::Claimed, &order, PROMPT).await? {
-            Answer::Line(ToControl::Claimed { failure: Some(reason) }) => Err(self.failed("claim", reason)),
+            Answer::Line(ToControl::Claimed { failure: Some(reason) }) => Err(self.failed("claim", reason, false)),
             _ => Ok(()),
         }
     }
@@ -249,7 +251,7 @@ impl Linked {
         let transfer = Transfer::Read { path: path.into() };
         match self.transfer("read file", transfer, None, PROMPT).await? {
             Answer::File(reader) => Ok(reader),
-            Answer::Line(_) => Err(self.failed("read file", "it sent no bytes".to_owned())),
+            Answer::Line(_) => Err(self.failed("read file", "it sent no bytes".to_owned(), false)),
         }
     }
 
@@ -274,7 +276,7 @@ impl Linked {
             .await?
         {
             Answer::File(reader) => Ok(reader),
-            Answer::Line(_) => Err(self.failed("pack the workspace", "it sent no bytes".to_owned())),
+            Answer::Line(_) => Err(self.failed("pack the workspace", "it sent no bytes".to_owned(), false)),
         }
     }
 
@@ -282,7 +284,7 @@ impl Linked {
         match self.orders.protocol() {
             Some(..3) => {
                 let words = "its runtime is of an older release: it knows how when the session gets its next sandbox";
-                Err(self.failed(attempt, words.to_owned()))
+                Err(self.failed(attempt, words.to_owned(), false))
             }
             _ => Ok(()),
         }
@@ -360,10 +362,12 @@ impl Linked {
         let awaited = Await::Transfer(request, bytes);
         let answer = self.ask(attempt, awaited, &order, limit).await?;
         if let Answer::Line(ToControl::Transferred {
-            failure: Some(reason), ..
+            failure: Some(reason),
+            missing,
+            ..
         }) = answer
         {
-            return Err(self.failed(attempt, reason));
+            return Err(self.failed(attempt, reason, missing));
         }
         Ok(answer)
     }
@@ -407,11 +411,12 @@ impl Linked {
         }
     }
 
-    fn failed(&self, attempt: &'static str, reason: String) -> LinkError {
+    fn failed(&self, attempt: &'static str, reason: String, missing: bool) -> LinkError {
         LinkError::Failed {
             sandbox: self.sandbox,
             attempt,
             reason: reason.chars().take(1_000).collect(),
+            missing,
         }
     }
 }

@@ -394,6 +394,7 @@ async fn transferred(client: &Client, request: u64, transfer: Transfer) -> Vec<T
             request,
             entries,
             failure,
+            missing: false,
         }]
     };
     match transfer {

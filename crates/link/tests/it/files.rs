@@ -93,6 +93,7 @@ async fn bytes_go_in_and_the_answer_ends_the_transfer() {
             request,
             entries: Vec::new(),
             failure: None,
+            missing: false,
         };
         control.writer.send(&done).await.unwrap();
         got

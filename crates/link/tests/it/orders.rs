@@ -158,9 +158,10 @@ async fn a_folder_is_listed_and_a_failure_told() {
         changed: 0,
     };
     let runtime = async {
-        for (entries, failure) in [
-            (vec![entry.clone()], None),
-            (Vec::new(), Some("no such folder".to_owned())),
+        for (entries, failure, missing) in [
+            (vec![entry.clone()], None, false),
+            (Vec::new(), Some("no such folder".to_owned()), true),
+            (Vec::new(), Some("no right to it".to_owned()), false),
         ] {
             let Some(ToRuntime::Transfer {
                 request,
@@ -175,6 +176,7 @@ async fn a_folder_is_listed_and_a_failure_told() {
                     request,
                     entries,
                     failure,
+                    missing,
                 })
                 .await
                 .unwrap();
@@ -184,6 +186,9 @@ async fn a_folder_is_listed_and_a_failure_told() {
         assert_eq!(rig.linked.list_files("").await.unwrap(), std::slice::from_ref(&entry));
         let error = rig.linked.list_files("gone").await.unwrap_err();
         assert!(error.to_string().contains("no such folder"), "{error}");
+        assert!(matches!(error, LinkError::Failed { missing: true, .. }), "{error:?}");
+        let error = rig.linked.list_files("shut").await.unwrap_err();
+        assert!(matches!(error, LinkError::Failed { missing: false, .. }), "{error:?}");
     };
     within(async { tokio::join!(asked, runtime) }).await;
 }

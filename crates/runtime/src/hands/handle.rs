@@ -35,6 +35,23 @@ const FILE_FILLED: Duration = Duration::from_secs(15);
 /// Orders that may wait for the hands to read them.
 pub(super) const ORDERS: usize = 64;
 
+/// Why a file could not be had.
+#[derive(Debug)]
+pub(crate) struct FileFailure {
+    pub(crate) words: String,
+    /// Because nothing is there.
+    pub(crate) missing: bool,
+}
+
+impl<T: Into<String>> From<T> for FileFailure {
+    fn from(words: T) -> Self {
+        Self {
+            words: words.into(),
+            missing: false,
+        }
+    }
+}
+
 /// A file that the hands opened, or what they listed.
 pub(crate) struct FileAnswer {
     pub(crate) request: u64,
@@ -91,7 +108,7 @@ pub(super) struct State {
     prepared: Prepared,
     calls: HashMap<ToolCallId, oneshot::Sender<ToolResult>>,
     stops: HashMap<u64, oneshot::Sender<()>>,
-    files: HashMap<u64, oneshot::Sender<Result<FileAnswer, String>>>,
+    files: HashMap<u64, oneshot::Sender<Result<FileAnswer, FileFailure>>>,
     pub(super) background: Programs,
 }
 
@@ -251,14 +268,14 @@ impl Hands {
     }
 
     /// Opens, makes or lists files of the workspace.
-    pub(crate) async fn file(&self, file: FileRequest) -> Result<FileAnswer, String> {
+    pub(crate) async fn file(&self, file: FileRequest) -> Result<FileAnswer, FileFailure> {
         self.file_within(file, PROMPT).await
     }
 
     /// The same, where it may take longer.
-    pub(crate) async fn file_within(&self, file: FileRequest, patience: Duration) -> Result<FileAnswer, String> {
+    pub(crate) async fn file_within(&self, file: FileRequest, patience: Duration) -> Result<FileAnswer, FileFailure> {
         if !self.is_filled(FILE_FILLED).await {
-            return Err("the files of this session are still being brought back; try again in a while".to_owned());
+            return Err("the files of this session are still being brought back; try again in a while".into());
         }
         self.ready().await;
         let request = self.shared.next();
@@ -267,11 +284,11 @@ impl Hands {
         self.shared.order(ToHands::File { request, file }).await;
         match timeout(patience, answered).await {
             Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => Err("the process that opens files was lost, and is replaced".to_owned()),
+            Ok(Err(_)) => Err("the process that opens files was lost, and is replaced".into()),
             Err(_) => {
                 self.shared.state().files.remove(&request);
                 self.shared.replace.notify_one();
-                Err("the process that opens files did not answer, and is replaced".to_owned())
+                Err("the process that opens files did not answer, and is replaced".into())
             }
         }
     }
@@ -328,11 +345,12 @@ impl Shared {
                 request,
                 entries,
                 failure,
+                missing,
                 ..
             } => {
                 if let Some(waiting) = self.state().files.remove(&request) {
                     let _ = waiting.send(match failure {
-                        Some(failure) => Err(failure),
+                        Some(words) => Err(FileFailure { words, missing }),
                         None => Ok(FileAnswer {
                             request,
                             entries,

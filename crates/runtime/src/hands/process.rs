@@ -18,7 +18,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
 use tools::{Created, FileError, Files, Packing, Settings, Tools, Unpacking};
 
-use super::LONGEST;
+use super::{FileFailure, LONGEST};
 use crate::program::event_loop;
 
 /// Answers that may wait for PID 1 to read them; progress beyond that is dropped.
@@ -257,16 +257,18 @@ impl Process {
         self.tasks.spawn(async move {
             let work = move || serve_file(tools.files(), &created, request, file);
             let done = tokio::task::spawn_blocking(work).await;
-            let (descriptor, entries, failure) = match done.unwrap_or_else(|error| Err(error.to_string())) {
+            let (descriptor, entries, failure) = match done.unwrap_or_else(|error| Err(error.to_string().into())) {
                 Ok(Served::Descriptor(descriptor)) => (Some(descriptor), Vec::new(), None),
                 Ok(Served::Entries(entries)) => (None, entries, None),
                 Err(failure) => (None, Vec::new(), Some(failure)),
             };
+            let missing = failure.as_ref().is_some_and(|failure| failure.missing);
             let said = FromHands::File {
                 request,
                 opened: descriptor.is_some(),
                 entries,
-                failure,
+                failure: failure.map(|failure| failure.words),
+                missing,
             };
             let _ = answers.send(Line { said, descriptor }).await;
         });
@@ -284,8 +286,11 @@ fn serve_file(
     created: &Mutex<HashMap<u64, Begun>>,
     request: u64,
     file: FileRequest,
-) -> Result<Served, String> {
-    let said = |error: FileError| with_causes(&error);
+) -> Result<Served, FileFailure> {
+    let said = |error: FileError| FileFailure {
+        missing: matches!(error, FileError::Missing { .. }),
+        words: with_causes(&error),
+    };
     let under_way = || created.lock().unwrap_or_else(PoisonError::into_inner);
     let room = || match under_way().len() {
         CREATED.. => Err(format!("{CREATED} files are being written already")),
@@ -295,9 +300,10 @@ fn serve_file(
         FileRequest::Open { path } => Ok(Served::Descriptor(files.read(&path).map_err(said)?.into())),
         FileRequest::List { path } => match files.list(&path, ENTRIES).map_err(said)? {
             (entries, false) => Ok(Served::Entries(entries)),
-            (_, true) => Err(format!(
-                "more than {ENTRIES} files are in {path:?}; list a folder that is further down"
-            )),
+            (_, true) => {
+                let words = format!("more than {ENTRIES} files are in {path:?}; list a folder that is further down");
+                Err(words.into())
+            }
         },
         FileRequest::Create { path } => {
             room()?;
@@ -322,11 +328,16 @@ fn serve_file(
             let begun = under_way().remove(&created).ok_or("no such file is being written")?;
             let done = match begun {
                 Begun::File(made) => made.commit().map_err(said),
-                Begun::Packing(packing) => packing.commit().map_err(|error| with_causes(&error)),
-                Begun::Unpacking(unpacking) => unpacking.commit().map_err(|error| with_causes(&error)).map(|left| {
-                    // Nobody waits for it.
-                    drop(std::thread::spawn(move || left.remove()));
-                }),
+                Begun::Packing(packing) => packing.commit().map_err(|error| with_causes(&error).into()),
+                Begun::Unpacking(unpacking) => {
+                    unpacking
+                        .commit()
+                        .map_err(|error| with_causes(&error).into())
+                        .map(|left| {
+                            // Nobody waits for it.
+                            drop(std::thread::spawn(move || left.remove()));
+                        })
+                }
             };
             done.map(|()| Served::Entries(Vec::new()))
         }
@@ -334,5 +345,27 @@ fn serve_file(
             drop(under_way().remove(&created));
             Ok(Served::Entries(Vec::new()))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_told_from_what_cannot_be_had() {
+        let settings = Settings {
+            workspace: std::env::temp_dir(),
+            ..Settings::sandbox(Vec::new(), BTreeMap::new())
+        };
+        let tools = Tools::new(settings).unwrap();
+        let missing = |path: &str| {
+            let file = FileRequest::Open { path: path.to_owned() };
+            let served = serve_file(tools.files(), &Mutex::default(), 1, file);
+            served.err().map(|failure| failure.missing)
+        };
+        assert_eq!(missing("nothing-is-called-so"), Some(true));
+        assert_eq!(missing("."), Some(false));
+        assert_eq!(missing("../elsewhere"), Some(false));
     }
 }

@@ -60,11 +60,7 @@ async fn what_a_prompt_brought_back_before_it_was_archived_keeps_its_disk() {
     bucket.set(Mood::Refuses);
     fs::write(workspace.join("file"), "content").unwrap();
     put_away(&world, session).await;
-    let failed = bucket.failed();
-    testkit::eventually_async("its files to be asked for", async || {
-        (bucket.failed() > failed).then_some(())
-    })
-    .await;
+    bucket.fails_again().await;
     again(&world, session).await;
     // What is kept nowhere else.
     fs::create_dir(workspace.join("node_modules")).unwrap();

@@ -26,12 +26,9 @@ async fn while_the_object_store_is_away_work_goes_on_and_nothing_is_lost() {
         (Mood::Says(400, "BadDigest"), "five"),
     ] {
         bucket.set(mood);
-        let failed = bucket.failed();
+        let failing = bucket.fails_again();
         fs::write(workspace.join(name), name).unwrap();
-        testkit::eventually_async("the upload to be tried", async || {
-            (bucket.failed() > failed).then_some(())
-        })
-        .await;
+        failing.await;
         again(&world, session).await;
     }
     assert_eq!(bucket.contents(), Vec::<String>::new());
@@ -43,12 +40,9 @@ async fn while_the_object_store_is_away_work_goes_on_and_nothing_is_lost() {
 
     // The way back waits for the store too.
     bucket.set(Mood::Refuses);
-    let failed = bucket.failed();
+    let failing = bucket.fails_again();
     again(&world, session).await;
-    testkit::eventually_async("the download to be tried", async || {
-        (bucket.failed() > failed).then_some(())
-    })
-    .await;
+    failing.await;
     assert_eq!(tree(&workspace), BTreeMap::new());
     bucket.set(Mood::Works);
     comes_back(&workspace, &wanted).await;
@@ -90,11 +84,7 @@ async fn a_disk_is_not_removed_while_the_store_is_of_no_use_and_is_when_it_works
         world.control.archive(world.asker, session).await.ok()
     })
     .await;
-    let failed = bucket.failed();
-    testkit::eventually_async("the upload to be tried", async || {
-        (bucket.failed() > failed).then_some(())
-    })
-    .await;
+    bucket.fails_again().await;
     assert_eq!(tree(&workspace), wanted);
     bucket.set(Mood::Works);
     let is_archived = |event: &Event| matches!(event, Event::Files { state, .. } if state == "archived");

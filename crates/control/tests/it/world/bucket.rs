@@ -83,6 +83,14 @@ impl Bucket {
         self.failed.load(Ordering::SeqCst)
     }
 
+    /// Waits until one more request has failed since this was called.
+    pub(crate) fn fails_again(&self) -> impl Future<Output = ()> + '_ {
+        let failed = self.failed();
+        testkit::eventually_async("a request to be tried", async move || {
+            (self.failed() > failed).then_some(())
+        })
+    }
+
     pub(crate) fn puts(&self) -> usize {
         self.puts.load(Ordering::SeqCst)
     }

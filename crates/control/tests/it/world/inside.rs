@@ -292,6 +292,7 @@ impl Runtime {
     }
 
     async fn transfer(&self, request: u64, transfer: Transfer) -> ToControl {
+        let missing = matches!(&transfer, Transfer::Read { path } if !self.workspace.join(path).exists());
         let done = match transfer {
             Transfer::Read { path } => self.read(request, &path).await,
             Transfer::Write { path } => self.write(request, &path).await,
@@ -309,13 +310,14 @@ impl Runtime {
         ToControl::Transferred {
             request,
             entries,
+            missing,
             failure,
         }
     }
 
     async fn read(&self, request: u64, path: &str) -> Result<Vec<FileEntry>, String> {
         let bytes = std::fs::read(self.workspace.join(path)).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => format!("there is no {path}"),
+            std::io::ErrorKind::NotFound => format!("nothing is at {path}"),
             _ => error.to_string(),
         })?;
         let bytes = futures::stream::iter([Ok(bytes.into())]).boxed();
