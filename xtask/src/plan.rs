@@ -48,6 +48,7 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(Row::Base, "secret", &[]),
     planned(Row::Base, "signing", &["secret"]),
     planned(Row::Base, "skills", &["causes"]),
+    planned(Row::Base, "spelling", &[]),
     planned(Row::Base, "sys", &[]),
     planned(Row::Base, "telemetry", &["causes", "lifecycle"]),
     planned(Row::Base, "worker", &["causes"]),
@@ -97,7 +98,7 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(
         Row::Adapter,
         "images",
-        &["containers", "domain", "knowledge", "policy", "sandbox"],
+        &["containers", "domain", "knowledge", "policy", "sandbox", "spelling"],
     ),
     planned(
         Row::Adapter,
@@ -144,6 +145,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "scrub",
             "secret",
             "signing",
+            "spelling",
             // Programs of MCP servers are held together from before their first instruction.
             "sys",
             "worker",
@@ -217,6 +219,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "secrets",
             "services",
             "skills",
+            "spelling",
             "sql",
             "sqlite",
             "store",

@@ -24,7 +24,7 @@ pub(crate) fn finish(wanted: &Wanted, root: &Path) -> Result<(), BuildError> {
     for (path, folder) in &wanted.folders {
         let path = folder_within(&root, path)?;
         chown(&path, Some(folder.owner), Some(folder.owner)).map_err(BuildError::file("give away", &path))?;
-        let mode = Permissions::from_mode(folder.mode_bits().unwrap_or(0o755));
+        let mode = Permissions::from_mode(folder.mode);
         std::fs::set_permissions(&path, mode).map_err(BuildError::file("set the mode of", &path))?;
     }
     for (path, text) in &wanted.files {

@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use ::knowledge::{Knowledge, Repository};
 use policy::HostPattern;
-use serde::Deserialize;
-use toml::Spanned;
 
+use crate::recipe::{Faults, Table, Text};
 use crate::{Generation, LibraryError};
 
 /// How often what is in `/knowledge` is fetched, where the recipe does not say.
@@ -25,28 +24,27 @@ const MOST: usize = 64;
 const LONGEST: usize = 16 << 10;
 
 /// The parts of an `image.toml` that speak of `/knowledge`, as they are written.
-#[derive(Clone, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Written {
-    pub(crate) refresh: Option<Spanned<String>>,
-    pub(crate) repositories: Vec<Spanned<WrittenRepository>>,
-    pub(crate) knowledge: Option<Spanned<WrittenKnowledge>>,
+    refresh: Option<Text>,
+    repositories: Vec<WrittenRepository>,
+    knowledge: Option<WrittenKnowledge>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct WrittenRepository {
-    name: Option<Spanned<String>>,
-    url: Spanned<String>,
-    branch: Option<Spanned<String>>,
+struct WrittenRepository {
+    place: Range<usize>,
+    name: Option<Text>,
+    url: Option<Text>,
+    branch: Option<Text>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(crate) struct WrittenKnowledge {
-    build: Vec<Spanned<String>>,
-    ready: Option<Spanned<String>>,
-    time: Option<Spanned<String>>,
-    egress: Vec<Spanned<String>>,
+#[derive(Default)]
+struct WrittenKnowledge {
+    place: Range<usize>,
+    build: Vec<Text>,
+    ready: Option<Text>,
+    time: Option<Text>,
+    egress: Vec<Text>,
 }
 
 /// A recipe without what it says of `/knowledge`: of this, the image is built.
@@ -95,93 +93,99 @@ pub(crate) fn keep(folder: &Path, knowledge: Option<&Knowledge>) -> Result<(), L
         .map_err(LibraryError::new("write", &path))
 }
 
-/// What is wrong with a recipe, and where.
-struct Faults<'t> {
-    text: &'t str,
-    found: Vec<String>,
-}
-
-impl Faults<'_> {
-    fn add(&mut self, place: Range<usize>, words: impl std::fmt::Display) {
-        let before = self.text.get(..place.start).unwrap_or_default();
-        let line = before.matches('\n').count() + 1;
-        self.found.push(format!("line {line}: {words}"));
-    }
-}
-
 impl Written {
-    /// What it means; none where it says nothing of `/knowledge`. Or everything that is wrong with it, each with its line.
-    pub(crate) fn check(self, text: &str) -> Result<Option<Knowledge>, Vec<String>> {
-        let mut faults = Faults {
-            text,
-            found: Vec::new(),
+    /// Reads them; what cannot be read is noted.
+    pub(crate) fn read(recipe: &Table<'_>) -> Self {
+        let repositories = recipe.tables("repositories").into_iter().map(|table| {
+            let written = WrittenRepository {
+                place: table.place.clone(),
+                name: table.text("name", "\"app\""),
+                url: table.required("url", "\"https://git.example.com/acme/app.git\""),
+                branch: table.text("branch", "\"main\""),
+            };
+            table.finish();
+            written
+        });
+        let knowledge = |table: Table<'_>| {
+            let written = WrittenKnowledge {
+                place: table.place.clone(),
+                build: table.texts("build", "\"cd app && npm ci\""),
+                ready: table.text("ready", "\"test -d app/node_modules\""),
+                time: table.text("time", "\"20m\""),
+                egress: table.texts("egress", "\"packages.example.com\""),
+            };
+            table.finish();
+            written
         };
+        Self {
+            refresh: recipe.text("refresh", "\"30m\""),
+            repositories: repositories.collect(),
+            knowledge: recipe.table("knowledge").map(knowledge),
+        }
+    }
+
+    /// What it means; none where it says nothing of `/knowledge`, or where something is wrong with it, which is noted.
+    pub(crate) fn check(self, faults: &Faults<'_>) -> Option<Knowledge> {
         if self.repositories.is_empty() {
             if let Some(refresh) = &self.refresh {
                 let words = "refresh says how often repositories are fetched, and there are none: add [[repositories]]";
-                faults.add(refresh.span(), words);
+                faults.add(&refresh.span(), words);
             }
             if let Some(knowledge) = &self.knowledge {
                 let words = "[knowledge] says what is made of repositories, and there are none: add [[repositories]]";
-                faults.add(knowledge.span(), words);
+                faults.add(&knowledge.place, words);
             }
-            return if faults.found.is_empty() {
-                Ok(None)
-            } else {
-                Err(faults.found)
-            };
+            return None;
         }
         if let Some(one_more) = self.repositories.get(MOST) {
-            faults.add(
-                one_more.span(),
-                format_args!("a recipe has at most {MOST} repositories"),
-            );
+            let words = format_args!("a recipe has at most {MOST} repositories: leave this one away");
+            faults.add(&one_more.place, words);
         }
         let mut names = BTreeSet::new();
         let repositories = self.repositories.into_iter().filter_map(|written| {
-            let place = written.span();
-            let repository = written.into_inner().check(&mut faults)?;
+            let place = written.place.clone();
+            let repository = written.check(faults)?;
             if !names.insert(repository.name.clone()) {
                 let words = format_args!(
                     "there are two repositories named {:?}: give one another name",
                     repository.name
                 );
-                faults.add(place, words);
+                faults.add(&place, words);
             }
             Some(repository)
         });
         let repositories = repositories.collect();
-        let refresh = duration("refresh", self.refresh, REFRESH, ["1m", "30d"], &mut faults);
-        let written = self.knowledge.map(Spanned::into_inner).unwrap_or_default();
-        let time = duration("knowledge.time", written.time, TIME, ["1s", "6h"], &mut faults);
-        let build = commands("knowledge.build", written.build, &mut faults);
-        let ready = commands("knowledge.ready", written.ready.into_iter().collect(), &mut faults).pop();
-        let egress = hosts(written.egress, &mut faults);
-        if !faults.found.is_empty() {
-            return Err(faults.found);
-        }
-        Ok(Some(Knowledge {
+        let refresh = duration("refresh", self.refresh, REFRESH, ["1m", "30d"], faults);
+        let written = self.knowledge.unwrap_or_default();
+        let time = duration("knowledge.time", written.time, TIME, ["1s", "6h"], faults);
+        let build = commands("knowledge.build", written.build, faults);
+        let ready = commands("knowledge.ready", written.ready.into_iter().collect(), faults).pop();
+        let egress = hosts(written.egress, faults);
+        Some(Knowledge {
             refresh,
             time,
             repositories,
             build,
             ready,
             egress,
-        }))
+        })
     }
 }
 
 impl WrittenRepository {
-    fn check(self, faults: &mut Faults<'_>) -> Option<Repository> {
-        let (place, url) = (self.url.span(), self.url.into_inner());
+    fn check(self, faults: &Faults<'_>) -> Option<Repository> {
+        let url = self.url?;
+        let (place, url) = (url.span(), url.into_inner());
         let host = match host_of(&url) {
             Ok(host) => Some(host),
             Err(words) => {
                 // It may hold a password: it is not repeated.
-                faults.add(place.clone(), format_args!("repositories.url {words}"));
+                faults.add(&place, format_args!("repositories.url {words}"));
                 None
             }
         };
+        // Where it is only guessed from a URL that is wrong, the URL is what is wrong.
+        let is_certain = self.name.is_some() || host.is_some();
         let (named_at, name) = match self.name {
             Some(name) => (name.span(), name.into_inner()),
             None => {
@@ -193,15 +197,15 @@ impl WrittenRepository {
         let is_name = name.starts_with(|first: char| first.is_ascii_alphanumeric())
             && name.len() <= 100
             && name.chars().all(plain);
-        if !is_name && host.is_some() {
+        if !is_name && is_certain {
             let words = "is the name of a folder in /knowledge, and should be letters, digits and . _ -, such as name = \"app\"";
-            faults.add(named_at, format_args!("repositories.name {name:?} {words}"));
+            faults.add(&named_at, format_args!("repositories.name {name:?} {words}"));
         }
         let branch = self.branch.map(|branch| {
             if !is_branch(branch.get_ref()) {
                 let words = "is no name of a branch, such as \"main\" or \"release/2\"";
                 faults.add(
-                    branch.span(),
+                    &branch.span(),
                     format_args!("repositories.branch {:?} {words}", branch.get_ref()),
                 );
             }
@@ -280,13 +284,7 @@ fn is_branch(name: &str) -> bool {
         && name.chars().all(plain)
 }
 
-fn duration(
-    key: &str,
-    written: Option<Spanned<String>>,
-    usual: Duration,
-    bounds: [&str; 2],
-    faults: &mut Faults<'_>,
-) -> Duration {
+fn duration(key: &str, written: Option<Text>, usual: Duration, bounds: [&str; 2], faults: &Faults<'_>) -> Duration {
     let Some(written) = written else { return usual };
     let [least, most] = bounds;
     let within = read_duration(least)..=read_duration(most);
@@ -297,7 +295,7 @@ fn duration(
                 "{key} = {:?} should be a time from {least} to {most}, such as \"30m\" (s, m, h or d)",
                 written.get_ref()
             );
-            faults.add(written.span(), words);
+            faults.add(&written.span(), words);
             usual
         }
     }
@@ -316,37 +314,37 @@ fn read_duration(text: &str) -> Option<u64> {
     number.checked_mul(seconds)
 }
 
-fn commands(key: &str, written: Vec<Spanned<String>>, faults: &mut Faults<'_>) -> Vec<String> {
+fn commands(key: &str, written: Vec<Text>, faults: &Faults<'_>) -> Vec<String> {
     if let Some(one_more) = written.get(MOST) {
         faults.add(
-            one_more.span(),
+            &one_more.span(),
             format_args!("{key} has at most {MOST} commands: put them into a script"),
         );
     }
-    let command = |written: Spanned<String>| {
+    let command = |written: Text| {
         let text = written.get_ref();
         if text.trim().is_empty() || text.len() > LONGEST || text.contains('\0') {
             let words = format_args!(
                 "{key} should be a command for the shell, of 1 to {LONGEST} bytes, such as \"cd app && npm ci\""
             );
-            faults.add(written.span(), words);
+            faults.add(&written.span(), words);
         }
         written.into_inner()
     };
     written.into_iter().map(command).collect()
 }
 
-fn hosts(written: Vec<Spanned<String>>, faults: &mut Faults<'_>) -> Vec<String> {
+fn hosts(written: Vec<Text>, faults: &Faults<'_>) -> Vec<String> {
     if let Some(one_more) = written.get(MOST) {
         faults.add(
-            one_more.span(),
-            format_args!("knowledge.egress has at most {MOST} hosts"),
+            &one_more.span(),
+            format_args!("knowledge.egress has at most {MOST} hosts: leave some away, or write a pattern"),
         );
     }
-    let host = |written: Spanned<String>| {
+    let host = |written: Text| {
         if let Err(error) = HostPattern::parse(written.get_ref()) {
             let words = format_args!("knowledge.egress: {error}; write a host, such as \"packages.example.com\"");
-            faults.add(written.span(), words);
+            faults.add(&written.span(), words);
         }
         written.into_inner()
     };

@@ -1,16 +1,18 @@
 //! What an image is made of.
 
+mod read;
+mod table;
+
 use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use ::knowledge::Knowledge;
 use sandbox::inside;
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use toml::Spanned;
 
+pub(crate) use self::table::{Faults, Table, Text};
 use crate::copies;
-use crate::knowledge::{self, Written, WrittenKnowledge, WrittenRepository};
+use crate::knowledge::{self, Written};
 
 /// Raised when an unchanged recipe gives another image than before.
 const EDITION: u32 = 1;
@@ -25,50 +27,35 @@ pub struct Recipe {
     pub(crate) knowledge: Option<Knowledge>,
 }
 
-/// The file as it is written; `images/base/image.toml` explains every key.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What the file says; `images/base/image.toml` explains every key.
+#[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) description: String,
-    pub(crate) date: toml::value::Datetime,
+    /// The day, as it is written.
+    pub(crate) date: String,
+    /// Its midnight UTC, in seconds since 1970.
+    epoch: u64,
     pub(crate) debian: Debian,
-    #[serde(default)]
     pub(crate) npm: BTreeMap<String, String>,
-    #[serde(default)]
-    machine: BTreeMap<String, Machine>,
     pub(crate) user: User,
-    #[serde(default)]
     pub(crate) environment: BTreeMap<String, String>,
-    #[serde(default)]
     pub(crate) folders: BTreeMap<PathBuf, Folder>,
-    #[serde(default)]
     pub(crate) files: BTreeMap<PathBuf, String>,
-    #[serde(default)]
     pub(crate) copies: BTreeMap<PathBuf, PathBuf>,
-    #[serde(default)]
     pub(crate) links: BTreeMap<PathBuf, PathBuf>,
-    #[serde(default)]
     pub(crate) remove: Vec<PathBuf>,
-    refresh: Option<Spanned<String>>,
-    #[serde(default)]
-    repositories: Vec<Spanned<WrittenRepository>>,
-    knowledge: Option<Spanned<WrittenKnowledge>>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Debian {
     pub(crate) suite: String,
-    #[serde(default)]
     pub(crate) variant: Variant,
     pub(crate) packages: Vec<String>,
-    #[serde(default)]
     pub(crate) leave_out: Vec<String>,
 }
 
 /// What is there besides the packages that are named, and what these depend on.
-#[derive(Clone, Copy, Default, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Default, Debug)]
 pub(crate) enum Variant {
     /// What Debian calls essential: a shell, the small tools, no apt.
     #[default]
@@ -77,19 +64,8 @@ pub(crate) enum Variant {
     Extract,
 }
 
-/// What is wanted besides on one kind of processor.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Machine {
-    #[serde(default)]
-    npm: BTreeMap<String, String>,
-    #[serde(default)]
-    links: BTreeMap<PathBuf, PathBuf>,
-}
-
 /// Who the processes of a sandbox are.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct User {
     /// Its name.
     pub name: String,
@@ -100,26 +76,16 @@ pub struct User {
 }
 
 /// A folder that must be there.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Folder {
     /// The number of its owner.
-    #[serde(default)]
     pub owner: u32,
-    /// Its mode in octal digits.
-    #[serde(default = "usual_mode")]
-    pub mode: String,
+    /// Its mode.
+    pub mode: u32,
 }
 
-fn usual_mode() -> String {
-    "755".to_owned()
-}
-
-impl Folder {
-    pub(crate) fn mode_bits(&self) -> Option<u32> {
-        u32::from_str_radix(&self.mode, 8).ok().filter(|mode| *mode <= 0o7777)
-    }
-}
+/// Of a folder whose mode is not said.
+const USUAL_MODE: u32 = 0o755;
 
 /// A recipe that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -142,21 +108,12 @@ pub enum RecipeError {
         #[source]
         source: std::io::Error,
     },
-    /// The file is not what a recipe looks like.
-    #[error("the recipe {path} is not understood")]
-    Parse {
-        /// Which.
-        path: PathBuf,
-        /// Where and why.
-        #[source]
-        source: Box<toml::de::Error>,
-    },
-    /// The file is well-formed and says what cannot be. All such places are named at once.
+    /// Something in it is wrong. All such places are named at once.
     #[error("the recipe {path} cannot be built:\n  {}", faults.join("\n  "))]
     Wrong {
         /// Which.
         path: PathBuf,
-        /// Each thing that is wrong, in words.
+        /// Each thing that is wrong, with its line and what to write instead.
         faults: Vec<String>,
     },
 }
@@ -183,33 +140,27 @@ impl Recipe {
     }
 
     pub(crate) fn parse(name: &str, text: &str, path: &Path) -> Result<Self, RecipeError> {
-        let mut wanted: Wanted = toml::from_str(text).map_err(|source| RecipeError::Parse {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })?;
-        let machine = wanted.machine.remove(std::env::consts::ARCH).unwrap_or_default();
-        wanted.npm.extend(machine.npm);
-        wanted.links.extend(machine.links);
-        let written = Written {
-            refresh: wanted.refresh.take(),
-            repositories: std::mem::take(&mut wanted.repositories),
-            knowledge: wanted.knowledge.take(),
-        };
-        let mut faults = wanted.faults(name);
-        let knowledge = written.check(text).unwrap_or_else(|more| {
-            faults.extend(more);
-            None
-        });
+        let faults = Faults::new(text);
+        if !is_name(name) {
+            faults.add_whole(format_args!(
+                "its folder's name {name:?} is the image's: call it by small letters, digits and -, such as \"base\""
+            ));
+        }
+        let document = faults.parse();
+        let recipe = Table::of(&document, &faults);
+        let mut wanted = Wanted::read(&recipe, &faults);
+        let knowledge = Written::read(&recipe).check(&faults);
+        recipe.finish();
         if !faults.is_empty() {
             return Err(RecipeError::Wrong {
                 path: path.to_owned(),
-                faults,
+                faults: faults.finish(),
             });
         }
         if knowledge.is_some() {
             let folder = Folder {
                 owner: wanted.user.id,
-                mode: usual_mode(),
+                mode: USUAL_MODE,
             };
             wanted.folders.insert(PathBuf::from(inside::KNOWLEDGE), folder);
         }
@@ -254,89 +205,7 @@ impl Recipe {
 
     /// The recipe's date in seconds since 1970: nothing in the image is younger.
     pub(crate) fn epoch(&self) -> u64 {
-        epoch(&self.wanted.date).unwrap_or_default()
-    }
-}
-
-impl Wanted {
-    fn faults(&self, name: &str) -> Vec<String> {
-        let mut faults = Vec::new();
-        let mut hold = |holds: bool, fault: &dyn Fn() -> String| {
-            if !holds {
-                faults.push(fault());
-            }
-        };
-        let is_place = |path: &Path| {
-            path.is_absolute()
-                && !path.components().any(|part| matches!(part, Component::ParentDir))
-                && path != Path::new("/")
-        };
-        hold(is_name(name), &|| {
-            format!("its folder's name {name:?} is the image's, and should be small letters, digits and -")
-        });
-        hold(epoch(&self.date).is_some(), &|| {
-            format!(
-                "date = {} should be a day since 1970 without an hour, such as 2026-11-01",
-                self.date
-            )
-        });
-        hold(is_word(&self.debian.suite, "-"), &|| {
-            format!("debian.suite = {:?} is no name of a suite", self.debian.suite)
-        });
-        for package in &self.debian.packages {
-            hold(is_word(package, "+.-"), &|| {
-                format!("debian.packages: {package:?} is no name of a package")
-            });
-        }
-        for pattern in &self.debian.leave_out {
-            hold(
-                pattern.starts_with('/') && !pattern.contains(char::is_whitespace),
-                &|| {
-                    format!(
-                        "debian.leave_out: {pattern:?} should be a pattern of a full path, such as /usr/share/man/*"
-                    )
-                },
-            );
-        }
-        for (package, version) in &self.npm {
-            let plain = package.strip_prefix('@').unwrap_or(package);
-            let exact = version.starts_with(|first: char| first.is_ascii_digit()) && is_word(version, ".+-");
-            hold(is_word(plain, "-._/") && !plain.contains("..") && exact, &|| {
-                format!("npm: {package:?} = {version:?} should be a package and an exact version, such as \"3.10.1\"")
-            });
-        }
-        hold(is_word(&self.user.name, "_-"), &|| {
-            format!("user.name = {:?} is no name of a user", self.user.name)
-        });
-        hold((1..=65_533).contains(&self.user.id), &|| {
-            format!("user.id = {} should be between 1 and 65533", self.user.id)
-        });
-        for variable in self.environment.keys() {
-            hold(!variable.is_empty() && !variable.contains(['=', '\0']), &|| {
-                format!("environment: {variable:?} cannot be the name of a variable")
-            });
-        }
-        for (path, folder) in &self.folders {
-            hold(folder.mode_bits().is_some(), &|| {
-                format!(
-                    "folders: the mode {:?} of {} should be octal digits, such as 1777",
-                    folder.mode,
-                    path.display()
-                )
-            });
-        }
-        let places = self
-            .folders
-            .keys()
-            .chain(self.files.keys())
-            .chain(self.copies.keys())
-            .chain(self.links.keys());
-        for path in places.chain(&self.remove).chain([&self.user.folder]) {
-            hold(is_place(path), &|| {
-                format!("{} should be a full path without ..", path.display())
-            });
-        }
-        faults
+        self.wanted.epoch
     }
 }
 
@@ -350,19 +219,6 @@ fn is_word(text: &str, more: &str) -> bool {
         && text
             .chars()
             .all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit() || more.contains(letter))
-}
-
-/// Midnight UTC of a plain day, in seconds since 1970.
-fn epoch(date: &toml::value::Datetime) -> Option<u64> {
-    let (Some(date), None, None) = (date.date, date.time, date.offset) else {
-        return None;
-    };
-    // Days from the civil calendar: years begin in March, so that the leap day is the last.
-    let (year, month, day) = (i64::from(date.year), i64::from(date.month), i64::from(date.day));
-    let year = if month <= 2 { year - 1 } else { year };
-    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let days = 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + day_of_year - 719_468;
-    u64::try_from(days * 86_400).ok()
 }
 
 #[cfg(test)]

@@ -32,7 +32,6 @@ pub use script::Script;
 pub use sql::{Engine, Sql, Statement};
 pub use template::{Argument, PathTemplate, Piece, Template, Unfit};
 
-pub(crate) use mistake::nearest;
 pub(crate) use source::below;
 
 use crate::schema::Schema;

@@ -1,8 +1,7 @@
 //! JSON Schemas, as far as a definition needs them: checked when they are read, and kept as they were written.
 
 use serde_json::{Map, Value};
-
-use crate::definition::nearest;
+use spelling::nearest;
 
 /// A JSON Schema (2020-12) that stands alone: its references are `#/$defs/NAME`, and every NAME is in its `$defs`.
 #[derive(Clone, PartialEq, Debug)]

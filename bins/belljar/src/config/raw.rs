@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use spelling::nearest;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -231,31 +232,10 @@ fn known_names(path: &[String]) -> Vec<String> {
 
 /// Says that a name is unknown, and the nearest that is known.
 fn unknown(name: &str, known: &[String]) -> String {
-    let nearest = known
-        .iter()
-        .map(|candidate| (distance(name, candidate), candidate))
-        .filter(|(distance, candidate)| *distance * 3 <= candidate.len())
-        .min();
-    match nearest {
-        Some((_, candidate)) => format!("unknown key {name}: did you mean {candidate}?"),
+    match nearest(name, known.iter().map(String::as_str)) {
+        Some(candidate) => format!("unknown key {name}: did you mean {candidate}?"),
         None => format!("unknown key {name}: docs/configuration.md lists every key"),
     }
-}
-
-/// How many letters must be added, removed or changed to make one word of the other.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, letter) in one.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for (column, candidate) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *candidate);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(row[column] + 1).min(diagonal + 1);
-        }
-    }
-    row[other.len()]
 }
 
 fn plain(value: &DeValue<'_>) -> Value {

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 const SMALL: &str = r#"
@@ -45,11 +47,42 @@ fn all_mistakes_are_named_at_once() {
 
 #[test]
 fn an_unknown_key_is_refused() {
-    let error = parse(&format!("pakages = []\n{SMALL}")).unwrap_err();
-    let RecipeError::Parse { source, .. } = error else {
-        panic!("{error}")
+    let said = parse(&format!("pakages = []\n{SMALL}")).unwrap_err().to_string();
+    assert!(said.contains("line 1: unknown key pakages: "), "{said}");
+}
+
+/// `BLESS=1` writes anew what is said.
+#[test]
+fn every_mistake_of_a_recipe_is_told_with_its_line_and_what_to_write() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    for name in ["Full_of_mistakes", "no-toml", "empty"] {
+        let folder = golden.join(name);
+        let said = Recipe::read(&folder).unwrap_err().to_string() + "\n";
+        let said = said.replace(&format!("{}/", golden.display()), "");
+        let file = folder.join("said.txt");
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(&file, &said).unwrap();
+        }
+        let expected = std::fs::read_to_string(&file).unwrap_or_default();
+        assert_eq!(said, expected, "BLESS=1 writes it anew");
+    }
+}
+
+/// So that a mistake that is made in the file of mistakes is never passed over: each of its lines that says so is one.
+#[test]
+fn each_line_that_is_marked_as_a_mistake_is_told() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/Full_of_mistakes");
+    let text = std::fs::read_to_string(folder.join("image.toml")).unwrap();
+    let RecipeError::Wrong { faults, .. } = Recipe::read(&folder).unwrap_err() else {
+        panic!("it was read");
     };
-    assert!(source.to_string().contains("pakages"), "{source}");
+    let told: BTreeSet<usize> = faults
+        .iter()
+        .filter_map(|fault| fault.strip_prefix("line ")?.split_once(':')?.0.parse().ok())
+        .collect();
+    let marked = text.lines().enumerate().filter(|(_, line)| line.contains("# wrong"));
+    let marked: BTreeSet<usize> = marked.map(|(index, _)| index + 1).collect();
+    assert_eq!(told, marked);
 }
 
 #[test]

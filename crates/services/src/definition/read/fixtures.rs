@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
+use spelling::nearest;
 
 use super::schemas::files;
 use super::service::brief;
 use super::table::{Mistakes, Table};
-use crate::definition::mistake::nearest;
 use crate::definition::source::{Source, whole};
 use crate::definition::{Action, Exchange, Fixture, Method, Recorded};
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
+use spelling::nearest;
 
 use super::table::Mistakes;
-use crate::definition::mistake::nearest;
 use crate::definition::source::{Source, below, whole};
 use crate::schema::{DEFINITIONS, Schema, compile, flaws};
 

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use spelling::{either, nearest};
 
-use crate::definition::mistake::{Mistake, either, nearest};
+use crate::definition::mistake::Mistake;
 use crate::definition::source::{Source, below};
 
 /// Names that mean something to JavaScript where a model would call a method.

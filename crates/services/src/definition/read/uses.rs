@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
+use spelling::{either, nearest};
 
 use super::table::Table;
-use crate::definition::mistake::{either, nearest};
 use crate::definition::template::parse::arguments;
 use crate::definition::{Argument, Body, Piece, Request, Template};
 use crate::schema::Schema;
