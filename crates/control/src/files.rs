@@ -352,8 +352,9 @@ fn refused(error: ObjectError) -> Refusal {
     match error {
         ObjectError::NotFound(_) | ObjectError::Other { .. } => invalid(error.to_string()),
         ObjectError::Full { .. } => later("there is no room where contents of files are kept"),
-        ObjectError::Cut { .. } | ObjectError::Unavailable { .. } | ObjectError::Settings(_) => {
-            later("contents of files cannot be kept or had at the moment")
-        }
+        ObjectError::Cut { .. }
+        | ObjectError::Refused { .. }
+        | ObjectError::Unavailable { .. }
+        | ObjectError::Settings(_) => later("contents of files cannot be kept or had at the moment"),
     }
 }

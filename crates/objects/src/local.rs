@@ -136,7 +136,10 @@ impl Local {
             }
             Ok(())
         };
-        blocking(remove).await.map_err(unavailable("remove an object"))
+        blocking(remove).await.map_err(|source| ObjectError::Refused {
+            attempt: "remove an object",
+            source: source.into(),
+        })
     }
 
     /// A session's objects are spread over folders by their first two digits.

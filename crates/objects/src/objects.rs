@@ -71,6 +71,15 @@ pub enum ObjectError {
         #[source]
         source: Box<dyn Error + Send + Sync>,
     },
+    /// Where objects are kept this was refused: it was not done, and will not be.
+    #[error("cannot {attempt}: it was refused where objects are kept")]
+    Refused {
+        /// What was tried.
+        attempt: &'static str,
+        /// What says so.
+        #[source]
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// Where objects are kept there is no room for more; there may be later.
     #[error("cannot {attempt}: there is no room where objects are kept")]
     Full {

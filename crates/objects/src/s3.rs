@@ -228,6 +228,11 @@ impl S3 {
         match answer.status() {
             StatusCode::NOT_FOUND => Ok(()),
             status if status.is_success() => Ok(()),
+            // Who answers in this way has not handed it on to anybody who may do it yet.
+            status if status.is_client_error() => Err(ObjectError::Refused {
+                attempt,
+                source: said(answer).await.into(),
+            }),
             _ => Err(unavailable(attempt)(said(answer).await)),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! A file is recorded only when the object store has everything that stands in it. What no file needs any more is collected
 //! after a while: first its row says that it goes, then the object is removed, then the row, so that it is never removed
-//! under somebody who was told that it is there.
+//! under somebody who was told that it is there. One that could not be removed can be asked for again, and is uploaded anew.
 
 use std::collections::HashMap;
 

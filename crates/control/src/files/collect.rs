@@ -2,7 +2,7 @@
 
 use causes::with_causes;
 use domain::Timestamp;
-use objects::Key;
+use objects::{Key, ObjectError};
 use store::Asker;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -33,7 +33,8 @@ impl Control {
     }
 
     /// Removes some; how many were taken, and none where nothing more is to be hoped for now. What cannot be removed is taken
-    /// again when it has been unused for as long once more.
+    /// again when it has been unused for as long once more, and can be used until then: what was refused at once, what may be
+    /// removed a moment later after that time.
     async fn collect(&self, files: &Files) -> usize {
         let grace = i64::try_from(files.grace.as_millis()).unwrap_or(i64::MAX);
         let before = Timestamp(Timestamp::now().0.saturating_sub(grace));
@@ -50,7 +51,8 @@ impl Control {
         };
         let count = taken.len();
         let (mut removed, mut in_a_row) = (0, 0);
-        for (session, sha256) in taken {
+        let mut taken = taken.into_iter();
+        for (session, sha256) in taken.by_ref() {
             let noted = match files.objects.delete(Key { session, sha256 }).await {
                 Ok(()) => {
                     (removed, in_a_row) = (removed + 1, 0);
@@ -59,7 +61,12 @@ impl Control {
                 Err(error) => {
                     tracing::warn!(%session, error = with_causes(&error), "a content that no file needs cannot be removed");
                     in_a_row += 1;
-                    store.put_off_content(Asker::System, session, sha256).await
+                    match error {
+                        ObjectError::Refused { .. } => {
+                            store.release_contents(Asker::System, vec![(session, sha256)]).await
+                        }
+                        _ => store.put_off_content(Asker::System, session, sha256).await,
+                    }
                 }
             };
             if let Err(error) = noted {
@@ -67,9 +74,22 @@ impl Control {
                 return 0;
             }
             if in_a_row == MOST_IN_A_ROW {
-                return 0;
+                break;
             }
         }
-        if removed == 0 { 0 } else { count }
+        let untried: Vec<_> = taken.collect();
+        if !untried.is_empty()
+            && let Err(error) = store.release_contents(Asker::System, untried).await
+        {
+            tracing::warn!(
+                error = with_causes(&error),
+                "contents that were not removed cannot be used for a while: it cannot be written down"
+            );
+        }
+        if removed == 0 || in_a_row == MOST_IN_A_ROW {
+            0
+        } else {
+            count
+        }
     }
 }

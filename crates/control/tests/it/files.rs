@@ -332,6 +332,28 @@ async fn a_content_that_cannot_be_removed_keeps_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_removed_can_be_kept_again() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let world = in_bucket(&bucket, |files| files.grace = Duration::from_millis(200)).await;
+    let (session, workspace) = session(&world).await;
+    bucket.hold(Some(b"held"));
+    fs::write(workspace.join("file"), "held").unwrap();
+    let has = async |wanted: &[&str]| {
+        testkit::eventually_async("the contents", async || (bucket.contents() == wanted).then_some(())).await;
+    };
+    has(&["held"]).await;
+    fs::remove_file(workspace.join("file")).unwrap();
+    testkit::eventually_async("the removal to be tried", async || (bucket.failed() > 0).then_some(())).await;
+    fs::write(workspace.join("again"), "held").unwrap();
+    let wanted = tree(&workspace);
+    archived(&world, session).await;
+    bucket.hold(None);
+    again(&world, session).await;
+    comes_back(&workspace, &wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_never_rests_is_uploaded_at_a_bounded_rate_and_its_end_is_kept() {
     let tasks = lifecycle::Tasks::new();
     let bucket = Bucket::start(&tasks).await;

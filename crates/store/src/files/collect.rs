@@ -2,12 +2,13 @@
 
 use domain::{ContentHash, SessionId, Timestamp};
 
+use super::{COMING, GOING};
 use crate::batch::binds;
 use crate::{Asker, Hash, Store, StoreError};
 
 impl Store {
-    /// Takes contents that no file has had since `before`, at most so many: they are not there for anybody from now on. Those
-    /// that were taken before and not forgotten come again.
+    /// Takes contents that no file has had since `before`, at most so many: they are not there for anybody from now on. Of those
+    /// that were taken before that and not forgotten nobody knows whether they are there: they can be asked for again.
     ///
     /// # Errors
     /// The store cannot be written.
@@ -32,18 +33,22 @@ impl Store {
                     );
                     continue;
                 }
+                let was_taken = row.integer("going")? == GOING;
                 work.batch.add(
-                    "UPDATE contents SET going = 1 WHERE session_id = $1 AND sha256 = $2",
-                    binds![session, hash],
+                    "UPDATE contents SET going = $3, unused = $4 WHERE session_id = $1 AND sha256 = $2",
+                    binds![session, hash, if was_taken { COMING } else { GOING }, work.now],
                 );
-                taken.push((session, ContentHash(hash.0)));
+                if !was_taken {
+                    taken.push((session, ContentHash(hash.0)));
+                }
             }
             Ok(taken)
         })
         .await
     }
 
-    /// An object that was taken cannot be removed: it comes again after all that nothing needs by now.
+    /// Nobody knows whether an object that was taken is removed, or will be: it is there for nobody, until it would be taken
+    /// again.
     ///
     /// # Errors
     /// The store cannot be written.
@@ -59,6 +64,28 @@ impl Store {
                 "UPDATE contents SET unused = $3 WHERE session_id = $1 AND sha256 = $2 AND going = 1",
                 binds![session, Hash(sha256.0), work.now],
             );
+            Ok(())
+        })
+        .await
+    }
+
+    /// Objects that were taken are not removed, and will not be by what was tried: whoever asks for one uploads it, and has it.
+    ///
+    /// # Errors
+    /// The store cannot be written.
+    pub async fn release_contents(
+        &self,
+        asker: Asker,
+        contents: Vec<(SessionId, ContentHash)>,
+    ) -> Result<(), StoreError> {
+        asker.must_be_system("collect contents of files")?;
+        self.write("collect contents of files", move |work| {
+            for (session, sha256) in contents {
+                work.batch.add(
+                    "UPDATE contents SET going = $3, unused = $4 WHERE session_id = $1 AND sha256 = $2 AND going = $5",
+                    binds![session, Hash(sha256.0), COMING, work.now, GOING],
+                );
+            }
             Ok(())
         })
         .await

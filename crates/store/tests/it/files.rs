@@ -286,3 +286,51 @@ async fn what_cannot_be_removed_comes_after_what_can() {
     assert_eq!(offer(&place, session, 1).await, ContentState::Going);
     assert_eq!(take().await, [(session, hash(2))]);
 }
+
+#[tokio::test]
+async fn what_was_refused_to_be_removed_can_be_kept_again() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let store = &place.store;
+    assert_eq!(offer(&place, session, 1).await, ContentState::Wanted);
+    assert!(store.content_stored(SYSTEM, session, hash(1)).await.unwrap());
+    place.pass(Duration::from_secs(100));
+    let take = async || store.take_unused_contents(SYSTEM, place.now(), 10).await.unwrap();
+    assert_eq!(take().await, [(session, hash(1))]);
+    store.release_contents(SYSTEM, vec![(session, hash(1))]).await.unwrap();
+    // What became of the object nobody knows: it is uploaded, and then it is there.
+    assert_eq!(record(&place, session, &[], vec![file("a", 1)]).await.refused, [0]);
+    assert_eq!(offer(&place, session, 1).await, ContentState::Wanted);
+    assert!(store.content_stored(SYSTEM, session, hash(1)).await.unwrap());
+    assert_eq!(
+        record(&place, session, &[], vec![file("a", 1)]).await,
+        RecordedFiles::default()
+    );
+    // A word that comes late takes it from nobody.
+    store.forget_content(SYSTEM, session, hash(1)).await.unwrap();
+    place.pass(Duration::from_secs(100));
+    assert_eq!(take().await, []);
+    assert_eq!(offer(&place, session, 1).await, ContentState::Stored);
+    assert_eq!(store.workspace(SYSTEM, session).await.unwrap().unwrap().bytes, 10);
+}
+
+#[tokio::test]
+async fn what_may_be_removed_at_any_moment_can_be_kept_again_when_that_is_over() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let store = &place.store;
+    assert_eq!(offer(&place, session, 1).await, ContentState::Wanted);
+    place.pass(Duration::from_secs(100));
+    let take = async |before| store.take_unused_contents(SYSTEM, before, 10).await.unwrap();
+    assert_eq!(take(place.now()).await, [(session, hash(1))]);
+    store.put_off_content(SYSTEM, session, hash(1)).await.unwrap();
+    let put_off = place.now();
+    place.pass(Duration::from_secs(50));
+    assert_eq!(take(put_off).await, []);
+    assert_eq!(offer(&place, session, 1).await, ContentState::Going);
+    assert_eq!(take(place.now()).await, []);
+    assert_eq!(offer(&place, session, 1).await, ContentState::Wanted);
+    // It never came, and is tried once more.
+    place.pass(Duration::from_secs(100));
+    assert_eq!(take(place.now()).await, [(session, hash(1))]);
+}
