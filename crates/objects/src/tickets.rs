@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::Timestamp;
 use ring::hmac;
@@ -57,7 +58,10 @@ pub enum TicketError {
 
 /// Signs and checks URLs, with the key of this installation.
 #[derive(Clone)]
-pub struct Tickets(Arc<hmac::Key>);
+pub struct Tickets {
+    key: Arc<hmac::Key>,
+    life: Duration,
+}
 
 impl fmt::Debug for Tickets {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,15 +104,24 @@ impl Tickets {
         }
         let mut key = [0; 32];
         file.read_exact(&mut key).map_err(wrong)?;
-        Ok(Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &key))))
+        Ok(Self {
+            key: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &key)),
+            life: GOOD_FOR,
+        })
+    }
+
+    /// The same, whose URLs are good for so long instead of [`GOOD_FOR`].
+    #[must_use]
+    pub fn good_for(self, life: Duration) -> Self {
+        Self { life, ..self }
     }
 
     /// A URL of the link for this, good for five minutes from now.
     #[must_use]
     pub fn sign(&self, method: Method, ticket: Ticket, now: Timestamp) -> String {
-        let until = now.after(GOOD_FOR).0;
+        let until = now.after(self.life).0;
         let Ticket { key, bytes } = ticket;
-        let tag = hmac::sign(&self.0, text(method, ticket, until).as_bytes());
+        let tag = hmac::sign(&self.key, text(method, ticket, until).as_bytes());
         let signature = hex::encode(tag);
         format!(
             "{BEGINNING}{}/{}?bytes={bytes}&until={until}&signature={signature}",
@@ -122,7 +135,8 @@ impl Tickets {
     /// [`TicketError`].
     pub fn check(&self, method: Method, url: &str, now: Timestamp) -> Result<Ticket, TicketError> {
         let (ticket, until, signature) = parse(url).ok_or(TicketError::Unsigned)?;
-        hmac::verify(&self.0, text(method, ticket, until).as_bytes(), &signature).map_err(|_| TicketError::Unsigned)?;
+        hmac::verify(&self.key, text(method, ticket, until).as_bytes(), &signature)
+            .map_err(|_| TicketError::Unsigned)?;
         if now.0 > until {
             return Err(TicketError::Expired);
         }

@@ -354,6 +354,88 @@ async fn what_could_not_be_removed_can_be_kept_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn where_a_url_is_good_no_more_a_fresh_one_is_asked_for() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let short = |files: &mut Files| files.tickets = files.tickets.clone().good_for(Duration::from_millis(500));
+    let world = in_bucket(&bucket, short).await;
+    let (session, workspace) = session(&world).await;
+    let tickets = world.tickets();
+    // A URL that was made now, when it is good no more: so is each that was made before.
+    let outlived = async |method, request| {
+        let (_, client) = world.inside.newest();
+        let disk = DiskId::try_from("ab".repeat(16)).unwrap();
+        let url = match client.sync(&SyncCall { disk, request }).await.unwrap() {
+            SyncAnswer::Offered { offers } => match &offers[..] {
+                [protocol::Offered::Upload { url }] => url.clone(),
+                other => panic!("{other:?}"),
+            },
+            SyncAnswer::Fetch { urls } => urls[0].clone(),
+            other => panic!("{other:?}"),
+        };
+        testkit::eventually_async("the URL to be good no more", async || {
+            // Two clocks tell of it.
+            let now = domain::Timestamp(domain::Timestamp::now().0 - 1_000);
+            tickets.check(method, &url, now).is_err().then_some(())
+        })
+        .await;
+        (client, url)
+    };
+    let is_later = |error: Option<ClientError>| {
+        let code = match &error {
+            Some(ClientError::Refused(refusal)) => Some(refusal.code),
+            _ => None,
+        };
+        assert_eq!(code, Some(protocol::RefusalCode::Unavailable), "{error:?}");
+    };
+
+    // More than are uploaded side by side: those that wait have their URLs.
+    let contents: Vec<String> = (10..30).map(|number| format!("content {number}")).collect();
+    let tree_of_it = workspace.with_file_name("tree");
+    fs::create_dir(&tree_of_it).unwrap();
+    for content in &contents {
+        fs::write(tree_of_it.join(content), content).unwrap();
+    }
+    bucket.set(Mood::Waits);
+    fs::rename(&tree_of_it, workspace.join("tree")).unwrap();
+    let asked = async |count| {
+        testkit::eventually_async("contents to be on their way", async || {
+            (bucket.failed() >= count).then_some(())
+        })
+        .await;
+    };
+    asked(4).await;
+    let content = Content {
+        sha256: domain::ContentHash([7; 32]),
+        bytes: 4,
+    };
+    let offer = SyncRequest::Offer {
+        contents: vec![content],
+    };
+    let (client, url) = outlived(Method::Put, offer).await;
+    let body = futures::StreamExt::boxed(futures::stream::iter([Ok(bytes::Bytes::from_static(b"abcd"))]));
+    is_later(client.keep_object(&url, 4, body).await.err());
+    bucket.set(Mood::Works);
+    let wanted = tree(&workspace);
+    archived(&world, session).await;
+    assert_eq!(bucket.contents(), contents);
+
+    bucket.set(Mood::Waits);
+    let before = bucket.failed();
+    again(&world, session).await;
+    asked(before + 8).await;
+    let kept = Content {
+        sha256: bucket.names()[0],
+        bytes: contents[0].len() as u64,
+    };
+    let fetch = SyncRequest::Fetch { contents: vec![kept] };
+    let (client, url) = outlived(Method::Get, fetch).await;
+    is_later(client.fetch_object(&url).await.err());
+    bucket.set(Mood::Works);
+    comes_back(&workspace, &wanted).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_never_rests_is_uploaded_at_a_bounded_rate_and_its_end_is_kept() {
     let tasks = lifecycle::Tasks::new();
     let bucket = Bucket::start(&tasks).await;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use domain::ContentHash;
 use lifecycle::Tasks;
 use objects::{Objects, S3Settings, Store};
 use secret::Secret;
@@ -23,6 +24,8 @@ pub(crate) enum Mood {
     Gone,
     /// Answers nothing until it is told otherwise.
     Slow,
+    /// Does what is asked when it is told otherwise.
+    Waits,
 }
 
 pub(crate) struct Bucket {
@@ -111,6 +114,13 @@ impl Bucket {
         contents
     }
 
+    /// What the contents that are there are called.
+    pub(crate) fn names(&self) -> Vec<ContentHash> {
+        let objects = self.objects.lock().unwrap();
+        let names = objects.keys().filter_map(|path| path.rsplit('/').next()?.parse().ok());
+        names.collect()
+    }
+
     async fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
         let mut stream = BufReader::new(stream);
         loop {
@@ -140,6 +150,9 @@ impl Bucket {
                     let _ = mood.wait_for(|mood| *mood != Mood::Slow).await;
                     return Ok(());
                 }
+                Mood::Waits => {
+                    let _ = mood.wait_for(|mood| *mood != Mood::Waits).await;
+                }
                 Mood::Works | Mood::Refuses | Mood::Says(..) => {}
             }
             let mut body = vec![0; length];
@@ -148,7 +161,7 @@ impl Bucket {
             let (status, answer) = match now {
                 Mood::Refuses => (503, error("SlowDown")),
                 Mood::Says(status, code) => (status, error(code)),
-                Mood::Works | Mood::Gone | Mood::Slow => self.answer(method, path, body),
+                Mood::Works | Mood::Gone | Mood::Slow | Mood::Waits => self.answer(method, path, body),
             };
             let head = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n\r\n", answer.len());
             stream.write_all(head.as_bytes()).await?;
