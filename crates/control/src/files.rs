@@ -197,17 +197,22 @@ impl Control {
                 });
                 let placed = store.place_files(Asker::System, session, disk, files.collect());
                 placed.await.map_err(stored)?;
-                Ok(SyncAnswer::Recorded {
-                    refused: Vec::new(),
-                    full: Vec::new(),
-                })
+                Ok(noted())
             }
             SyncRequest::NoRoom { files: missing } => {
                 self.tell_room(live, sandbox, missing).await.map_err(stored)?;
-                Ok(SyncAnswer::Recorded {
-                    refused: Vec::new(),
-                    full: Vec::new(),
-                })
+                Ok(noted())
+            }
+            SyncRequest::Deleted { files } => {
+                few(files.len())?;
+                let files = wire::paths(files).map_err(invalid)?;
+                let deleted = store.delete_missing(Asker::System, session, disk, files);
+                deleted.await.map_err(stored)?;
+                Ok(noted())
+            }
+            SyncRequest::CaughtUp => {
+                self.end_outage(live).await;
+                Ok(noted())
             }
             SyncRequest::Offer { contents } => self.offer_files(files, live, contents).await,
             SyncRequest::Record { gone, files } => {
@@ -284,7 +289,8 @@ impl Control {
         }
         live.files.uploading();
         let kept = files.objects.put(ticket.key, ticket.bytes, body).await;
-        self.note_outage(files, live, kept.as_ref().err()).await;
+        let what = (Method::Put, ticket.key.sha256);
+        self.note_outage(files, live, what, kept.as_ref().err()).await;
         kept.map_err(refused)?;
         live.files.uploading();
         let counted = self
@@ -303,7 +309,8 @@ impl Control {
         let files = self.keeps()?;
         let ticket = ticket(files, Method::Get, live.session, url, self.0.clock.now())?;
         let found = files.objects.get(ticket.key).await;
-        self.note_outage(files, live, found.as_ref().err()).await;
+        let what = (Method::Get, ticket.key.sha256);
+        self.note_outage(files, live, what, found.as_ref().err()).await;
         let (length, body) = found.map_err(refused)?;
         if length != ticket.bytes {
             return Err(invalid("what is kept has another length"));
@@ -313,6 +320,14 @@ impl Control {
             length: Some(length),
             body: body.boxed(),
         })
+    }
+}
+
+/// There is nothing more to be said to that.
+const fn noted() -> SyncAnswer {
+    SyncAnswer::Recorded {
+        refused: Vec::new(),
+        full: Vec::new(),
     }
 }
 

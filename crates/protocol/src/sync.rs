@@ -194,6 +194,14 @@ pub enum SyncRequest {
         /// How many.
         files: u64,
     },
+    /// The folders were deleted that these missing files were to come into, and they with them. Answered by `recorded`.
+    /// Control planes of before refuse it, and the files come back.
+    Deleted {
+        /// The files.
+        files: Vec<PathBytes>,
+    },
+    /// Nothing waits any more to be uploaded or fetched. Answered by `recorded`. Control planes of before refuse it.
+    CaughtUp,
     /// Which of these are to be uploaded. Answered by `offered`.
     Offer {
         /// The contents, at most [`SYNC_ITEMS`].
@@ -277,7 +285,7 @@ pub enum SyncAnswer {
         /// One for each content, in order.
         offers: Vec<Offered>,
     },
-    /// To `record` and `placed`.
+    /// To `record`, and to what is told.
     Recorded {
         /// Files that were not taken, since a content of theirs is not kept: by their place in the request.
         refused: Vec<usize>,

@@ -15,6 +15,8 @@
 //! batch     files of a round: offered, uploaded, recorded
 //! read      a file cut into pieces, holes left out
 //! place     files brought back, in the place of nothing else
+//! room      room on the disk, taken before anything is fetched
+//! waiting   files that are still to come into folders that are there
 //! index     what was recorded, by folder
 //! disk      the id of the disk
 //! watch     the kernel's events
@@ -29,10 +31,12 @@ mod index;
 mod look;
 mod place;
 mod read;
+mod room;
 mod rules;
 mod signed;
 mod tree;
 mod uplink;
+mod waiting;
 mod watch;
 mod work;
 

@@ -7,15 +7,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use domain::ContentHash;
-use protocol::{Content, FileRecord, FromSync, Kept, KnownFile, Piece, SYNC_ITEMS, SyncAnswer, SyncRequest};
+use protocol::{Content, FileRecord, FromSync, Kept, KnownFile, PathBytes, Piece, SYNC_ITEMS, SyncAnswer, SyncRequest};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::index::{Index, Known};
-use crate::read;
 use crate::signed::{self, Signed};
-use crate::tree::{as_path, join, open_folder, split, stamp};
+use crate::tree::{Relative, as_path, join, open_folder, split, stamp};
 use crate::uplink::{Uplink, UplinkError, nonsense};
+use crate::waiting::{self, Waiting};
+use crate::{read, room};
 
 /// Files that are fetched together.
 const TOGETHER: usize = 32;
@@ -34,20 +35,31 @@ pub(crate) struct Filling {
     left: u64,
     /// What an interrupted way back left is removed.
     swept: bool,
+    /// Files that came and were not what they should be: they are not fetched again.
+    broken: HashSet<PathBytes>,
+    /// What is still to come.
+    waiting: Waiting,
+    /// The last time something was fetched for which there was no room after all.
+    pub(crate) in_vain: bool,
 }
 
 impl Filling {
     /// Brings back everything, newest first, but for what the disk has no room for: how many files those are. What is there
     /// then is known to `index`.
     pub(crate) fn fill(&mut self, root: &OwnedFd, uplink: &mut Uplink, index: &mut Index) -> Result<u64, UplinkError> {
+        self.forget_deleted(uplink)?;
         let mut pass = Pass {
             root,
             folders: &mut self.folders,
+            broken: &mut self.broken,
             placed: Vec::new(),
             left: 0,
             no_room: 0,
             too_large: u64::MAX,
+            waits: Vec::new(),
+            in_vain: &mut self.in_vain,
         };
+        *pass.in_vain = false;
         let mut after = None;
         loop {
             let SyncAnswer::Page { files, next } = uplink.ask(SyncRequest::Missing { after })? else {
@@ -66,7 +78,12 @@ impl Filling {
                 None => break,
             }
         }
-        let Pass { left, no_room, .. } = pass;
+        let Pass {
+            left, no_room, waits, ..
+        } = pass;
+        self.forget_deleted(uplink)?;
+        self.waiting = Waiting::default();
+        waits.iter().for_each(|file| self.waiting.insert(root, file));
         if no_room == 0 {
             self.finish_folders(root, uplink, index)?;
         }
@@ -75,6 +92,18 @@ impl Filling {
             uplink.tell(&FromSync::Said { words })?;
         }
         Ok(no_room)
+    }
+
+    /// Has forgotten what was still to come into folders that were deleted: whether there was anything.
+    pub(crate) fn forget_deleted(&mut self, uplink: &mut Uplink) -> Result<bool, UplinkError> {
+        let deleted = self.waiting.deleted();
+        let is_any = !deleted.is_empty();
+        for files in deleted.chunks(SYNC_ITEMS) {
+            let files = files.iter().cloned().map(PathBytes).collect();
+            uplink.tell_if_known(SyncRequest::Deleted { files })?;
+        }
+        self.waiting.forget_deleted();
+        Ok(is_any)
     }
 
     /// What is in a folder that may not be written is there by now. One that was changed meanwhile stays so.
@@ -143,29 +172,57 @@ fn tell(root: &OwnedFd, uplink: &mut Uplink, index: &mut Index, files: Vec<Known
 struct Pass<'a> {
     root: &'a OwnedFd,
     folders: &'a mut Vec<(FileRecord, i64)>,
+    broken: &'a mut HashSet<PathBytes>,
     placed: Vec<KnownFile>,
     /// They will never come: something stands in the way, or what was in them is gone.
     left: u64,
     no_room: u64,
     /// What takes as much as this has no room.
     too_large: u64,
+    /// Files that do not come this time, as many as can be noted.
+    waits: Vec<Relative>,
+    /// Something was fetched for which there was no room.
+    in_vain: &'a mut bool,
 }
 
 impl Pass<'_> {
     /// Brings back some files.
     fn bring(&mut self, files: &[&FileRecord], uplink: &mut Uplink) -> Result<(), UplinkError> {
-        let fit = |record: &&&FileRecord| takes(record) < self.too_large;
-        let fitting: Vec<_> = files.iter().filter(fit).copied().collect();
-        self.no_room += (files.len() - fitting.len()) as u64;
+        let mut fitting = Vec::new();
+        for record in files.iter().copied() {
+            if self.broken.contains(&record.path) {
+                self.left_out(record);
+            } else if takes(record) >= self.too_large {
+                self.crowded_out(record);
+            } else {
+                fitting.push(record);
+            }
+        }
         for record in self.together(&fitting, uplink)? {
             // Side by side one may have taken the room of others.
             let bytes = takes(record);
             if bytes >= self.too_large || !self.together(&[record], uplink)?.is_empty() {
                 self.too_large = self.too_large.min(bytes);
-                self.no_room += 1;
+                self.crowded_out(record);
             }
         }
         Ok(())
+    }
+
+    fn crowded_out(&mut self, record: &FileRecord) {
+        self.no_room += 1;
+        self.waits(record);
+    }
+
+    fn left_out(&mut self, record: &FileRecord) {
+        self.left += 1;
+        self.waits(record);
+    }
+
+    fn waits(&mut self, record: &FileRecord) {
+        if self.waits.len() < waiting::FILES {
+            self.waits.push(record.path.0.clone());
+        }
     }
 
     /// Brings back files side by side; gives back those for which there was no room.
@@ -184,7 +241,7 @@ impl Pass<'_> {
                     return Err(UplinkError::Later(format!("cannot make a file: {errno}")));
                 }
                 // A link or a file stands in the way: that is newer.
-                Err(_) => self.left += 1,
+                Err(_) => self.left_out(record),
             }
         }
         let mut fetching = Fetching {
@@ -240,10 +297,17 @@ impl Pass<'_> {
             };
             match finished {
                 Ok(Some(known)) => self.placed.push(known),
-                Err(Errno::NOSPC | Errno::DQUOT) => crowded.push(record),
+                Err(Errno::NOSPC | Errno::DQUOT) => {
+                    *self.in_vain = true;
+                    crowded.push(record);
+                }
                 // Of one that was not asked for whole nothing is known yet.
                 Ok(None) if fetching.later.is_some() => {}
-                Ok(None) | Err(_) => self.left += 1,
+                Ok(None) => {
+                    self.broken.insert(record.path.clone());
+                    self.left_out(record);
+                }
+                Err(_) => self.left_out(record),
             }
         }
         fetching.later.map_or(Ok(crowded), Err)
@@ -266,7 +330,7 @@ impl Pass<'_> {
                 Ok(None)
             }
             Kept::File { bytes, pieces } => {
-                let file = Arriving::begin(self.root, record, *bytes)?;
+                let file = Arriving::begin(self.root, record, *bytes, pieces)?;
                 Ok(file.map(|file| (file, pieces.as_slice())))
             }
         }
@@ -384,8 +448,8 @@ struct Arriving<'a> {
 }
 
 impl<'a> Arriving<'a> {
-    /// None: something stands there.
-    fn begin(root: &OwnedFd, record: &'a FileRecord, bytes: u64) -> Result<Option<Self>, Errno> {
+    /// Makes it, with room for all of it. None: something stands there.
+    fn begin(root: &OwnedFd, record: &'a FileRecord, bytes: u64, pieces: &[Piece]) -> Result<Option<Self>, Errno> {
         let (parent, name) = split(&record.path.0);
         let parent = make_folders(root, parent)?;
         if rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
@@ -403,6 +467,7 @@ impl<'a> Arriving<'a> {
                         temporary,
                     };
                     rustix::fs::ftruncate(&file.file, bytes)?;
+                    room::take(&file.file, pieces)?;
                     return Ok(Some(file));
                 }
                 // Another of these, or what a process that was killed left.
@@ -415,6 +480,8 @@ impl<'a> Arriving<'a> {
 
     /// Whether this is what stands in it.
     fn holds(&self, pieces: &[Piece]) -> bool {
+        // Before it is read: what was read counts as written.
+        room::give_back(&self.file, pieces.last().map_or(0, |last| last.at + last.content.bytes));
         pieces.iter().all(|piece| read::is(&self.file, piece))
     }
 

@@ -67,6 +67,14 @@ impl Uplink {
         }
     }
 
+    /// Has the control plane know something. Of an older one, which does not know what to do with it, nothing is wanted.
+    pub(crate) fn tell_if_known(&mut self, request: SyncRequest) -> Result<(), UplinkError> {
+        match self.ask(request) {
+            Ok(_) | Err(UplinkError::Refused(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Begins to upload a part of a file; [`Uplink::wait`] says what came of it.
     pub(crate) fn put(&mut self, url: String, file: impl AsFd, at: u64, content: Content) -> Result<u64, UplinkError> {
         let (number, bytes) = (self.number(), content.bytes);

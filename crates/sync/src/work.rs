@@ -28,6 +28,8 @@ const NAMES: usize = 512;
 /// at once.
 const BACKOFF: Duration = Duration::from_millis(500);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
+/// How often a wait is doubled once more for what was fetched in vain: it takes more than an hour at last.
+const MOST_IN_VAIN: u32 = 6;
 
 /// How it is done.
 #[derive(Clone, Copy, Debug)]
@@ -89,6 +91,9 @@ pub fn run(socket: UnixStream, workspace: &Path, settings: Settings) -> Result<(
         blind: false,
         filling: Filling::default(),
         no_room: 0,
+        fills: Retries::new(),
+        behind: true,
+        fill_failed: false,
         got_on: false,
         settings,
     };
@@ -158,6 +163,12 @@ pub(crate) struct Worker {
     filling: Filling,
     /// Files that are not back, for want of room.
     no_room: u64,
+    /// When they are tried again.
+    fills: Retries,
+    /// The control plane was not told yet that nothing waits, or something has failed since.
+    behind: bool,
+    /// The last try to bring them back broke off.
+    fill_failed: bool,
     /// Something was recorded in this round.
     got_on: bool,
     pub(crate) settings: Settings,
@@ -185,11 +196,7 @@ impl Worker {
     fn fill(&mut self) -> Result<(), UplinkError> {
         let no_room = self.filling.fill(&self.root, &mut self.uplink, &mut self.index)?;
         if no_room != self.no_room {
-            match self.uplink.ask(SyncRequest::NoRoom { files: no_room }) {
-                // An older control plane does not know what to do with it.
-                Ok(_) | Err(UplinkError::Refused(_)) => {}
-                Err(error) => return Err(error),
-            }
+            self.uplink.tell_if_known(SyncRequest::NoRoom { files: no_room })?;
             self.no_room = no_room;
         }
         Ok(())
@@ -231,18 +238,20 @@ impl Worker {
         let mut failures = 0;
         let mut due = Some(Instant::now());
         let mut looked = Instant::now();
-        let mut fills = Retries::new();
         loop {
             // It may have come with an answer, and lies here.
             self.uplink.take()?;
             if !self.uplink.flushes.is_empty() && failures == 0 {
                 due = Some(Instant::now());
             }
-            let fill = (self.no_room > 0).then_some(fills.due);
+            let fill = (self.no_room > 0).then_some(self.fills.due);
             let look = due.or_else(|| self.blind.then(|| looked + self.settings.look_again));
             self.sleep(look.into_iter().chain(fill).min())?;
             if fill.is_some_and(|due| Instant::now() >= due) {
-                self.fill_again(&mut fills)?;
+                self.fill_again()?;
+                if self.behind && !self.fill_failed {
+                    due = due.or(Some(Instant::now()));
+                }
             }
             if !self.uplink.flushes.is_empty() && failures == 0 {
                 due = Some(Instant::now());
@@ -266,10 +275,15 @@ impl Worker {
             self.got_on = false;
             match self.round(everywhere) {
                 Ok(()) if self.dirty.0.is_empty() => {
-                    (failures, due) = (0, None);
                     let left = self.left.len() as u64;
                     for number in flushes {
                         self.uplink.tell(&FromSync::Flushed { number, left })?;
+                    }
+                    if self.catch_up()? {
+                        (failures, due) = (0, None);
+                    } else {
+                        failures += 1;
+                        due = Some(Instant::now() + backoff(failures));
                     }
                 }
                 // Something changed under our eyes.
@@ -279,6 +293,7 @@ impl Worker {
                 }
                 Err(UplinkError::Later(_) | UplinkError::Refused(_) | UplinkError::NoRoom) => {
                     self.uplink.flushes.extend(flushes);
+                    self.behind = true;
                     failures = if self.got_on { 1 } else { failures + 1 };
                     due = Some(Instant::now() + backoff(failures));
                 }
@@ -287,17 +302,32 @@ impl Worker {
         }
     }
 
-    /// Tries once more to bring back what had no room.
-    fn fill_again(&mut self, fills: &mut Retries) -> Result<(), UplinkError> {
-        let before = self.no_room;
-        match self.fill() {
-            Ok(()) | Err(UplinkError::Later(_) | UplinkError::Refused(_) | UplinkError::NoRoom) => {}
+    /// Tells the control plane that nothing waits, where something did: whether that is known there now.
+    fn catch_up(&mut self) -> Result<bool, UplinkError> {
+        if !self.behind || self.fill_failed {
+            return Ok(true);
+        }
+        match self.uplink.tell_if_known(SyncRequest::CaughtUp) {
+            Ok(()) => self.behind = false,
+            Err(UplinkError::Later(_) | UplinkError::Refused(_) | UplinkError::NoRoom) => {}
             Err(error) => return Err(error),
         }
+        Ok(!self.behind)
+    }
+
+    /// Tries once more to bring back what had no room.
+    fn fill_again(&mut self) -> Result<(), UplinkError> {
+        let before = self.no_room;
+        self.fill_failed = match self.fill() {
+            Ok(()) => false,
+            Err(UplinkError::Later(_) | UplinkError::Refused(_) | UplinkError::NoRoom) => true,
+            Err(error) => return Err(error),
+        };
+        self.behind |= self.fill_failed;
         if self.no_room == before {
-            fills.failed();
+            self.fills.failed(self.filling.in_vain);
         } else {
-            *fills = Retries::new();
+            self.fills = Retries::new();
             let no_room = self.no_room;
             self.uplink.tell(&FromSync::Filled { no_room })?;
         }
@@ -332,6 +362,10 @@ impl Worker {
 
     /// Looks where something may have changed and has it recorded. What could not be is dirty again.
     fn round(&mut self, everywhere: bool) -> Result<(), UplinkError> {
+        if self.filling.forget_deleted(&mut self.uplink)? {
+            // Of those that had no room some come no more.
+            self.fills = Retries::new();
+        }
         let dirty = std::mem::take(&mut self.dirty);
         let rules = dirty.0.get(&Vec::new());
         let new_rules = rules.is_some_and(|names| match names {
@@ -424,6 +458,7 @@ fn known(record: &FileRecord) -> Known {
 /// When something is tried the next time that failed before.
 struct Retries {
     failures: u32,
+    in_vain: u32,
     due: Instant,
 }
 
@@ -431,13 +466,20 @@ impl Retries {
     fn new() -> Self {
         Self {
             failures: 1,
+            in_vain: 0,
             due: Instant::now() + backoff(1),
         }
     }
 
-    fn failed(&mut self) {
+    /// It failed once more; what was fetched in vain had its price.
+    fn failed(&mut self, in_vain: bool) {
         self.failures += 1;
-        self.due = Instant::now() + backoff(self.failures);
+        self.in_vain += u32::from(in_vain);
+        self.due = Instant::now() + self.wait();
+    }
+
+    fn wait(&self) -> Duration {
+        backoff(self.failures) * (1 << self.in_vain.min(MOST_IN_VAIN))
     }
 }
 
@@ -450,4 +492,22 @@ fn backoff(failures: u32) -> Duration {
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |now| now.subsec_nanos());
     wait + wait.mul_f64(f64::from(dice % 1_000) / 2_000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_at_the_room_comes_again_soon_and_a_fetch_in_vain_does_not() {
+        let (mut looks, mut fetches) = (Retries::new(), Retries::new());
+        for _ in 0..20 {
+            looks.failed(false);
+            let before = fetches.wait();
+            fetches.failed(true);
+            assert!(fetches.in_vain > MOST_IN_VAIN || fetches.wait() > before);
+        }
+        assert!(looks.wait() <= LONGEST_BACKOFF * 3 / 2, "{:?}", looks.wait());
+        assert!(fetches.wait() >= Duration::from_secs(3_600), "{:?}", fetches.wait());
+    }
 }

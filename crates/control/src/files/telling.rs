@@ -1,8 +1,10 @@
 //! What a session's people are told of the keeping of its files.
 
+use std::collections::HashSet;
+
 use causes::with_causes;
-use domain::SandboxId;
-use objects::ObjectError;
+use domain::{ContentHash, SandboxId};
+use objects::{Method, ObjectError};
 use store::{Asker, StoreError};
 use tokio::time::Instant;
 
@@ -10,13 +12,32 @@ use super::Files;
 use crate::Control;
 use crate::live::{Live, lock};
 
-/// The store of objects, as it was when something of this session's was last kept there or had from there.
+/// Contents of one session of which it is known that they wait, at most.
+const MOST_WAITING: usize = 10_000;
+
+/// The store of objects, as it is to a session: of no use until everything that failed has got through. Others that get
+/// through say little: it may be that only small ones do.
 #[derive(Debug, Default)]
 pub(super) struct Outage {
     /// Since when it is of no use, if it is.
     since: Option<Instant>,
     /// The session's people know.
     told: bool,
+    /// What failed, and did not get through since.
+    waits: HashSet<(Method, ContentHash)>,
+}
+
+impl Outage {
+    /// A content got through: whether nothing waits any more that failed.
+    fn got_through(&mut self, method: Method, sha256: ContentHash) -> bool {
+        self.waits.remove(&(method, sha256)) && self.waits.is_empty()
+    }
+
+    fn failed(&mut self, method: Method, sha256: ContentHash) {
+        if self.waits.len() < MOST_WAITING {
+            self.waits.insert((method, sha256));
+        }
+    }
 }
 
 /// What was told of a sandbox whose disk has no room for the session's files. It is told once, and once that they are back:
@@ -45,25 +66,25 @@ impl NoRoom {
 }
 
 impl Control {
-    /// Says it once when the store of objects goes away, and when it is there again: at once in the log, to the session's people
-    /// when it lasts.
-    pub(super) async fn note_outage(&self, files: &Files, live: &Live, error: Option<&ObjectError>) {
-        let (state, reason) = match error {
+    /// Says it once when the store of objects goes away, and when all that failed got through: at once in the log, to the
+    /// session's people when it lasts.
+    pub(super) async fn note_outage(
+        &self,
+        files: &Files,
+        live: &Live,
+        (method, sha256): (Method, ContentHash),
+        error: Option<&ObjectError>,
+    ) {
+        let words = match error {
             None => {
-                let before = std::mem::take(&mut *lock(&live.files.outage));
-                if before.since.is_some() {
-                    tracing::info!(session = %live.session, "files of the workspace are kept again");
+                if lock(&live.files.outage).got_through(method, sha256) {
+                    self.end_outage(live).await;
                 }
-                if !before.told {
-                    return;
-                }
-                (
-                    "kept",
-                    "the place where files are kept works again; what waited is kept now",
-                )
+                return;
             }
             Some(error @ (ObjectError::Unavailable { .. } | ObjectError::Full { .. })) => {
                 let mut outage = lock(&live.files.outage);
+                outage.failed(method, sha256);
                 let since = *outage.since.get_or_insert_with(|| {
                     tracing::warn!(session = %live.session, error = with_causes(error), "files of a workspace cannot be kept or had at the moment; it is tried again");
                     Instant::now()
@@ -71,7 +92,7 @@ impl Control {
                 if since.elapsed() < files.patience || std::mem::replace(&mut outage.told, true) {
                     return;
                 }
-                let words = match error {
+                match error {
                     ObjectError::Full { .. } => {
                         "there is no room left in the place where files are kept; whoever runs Belljar can make some. Work goes \
                          on, and nothing is lost while this disk is there: what waits is kept as soon as it can be"
@@ -80,8 +101,7 @@ impl Control {
                         "the place where files are kept cannot be used at the moment; the log says why. Work goes on, and nothing \
                          is lost while this disk is there: what waits is kept as soon as it can be"
                     }
-                };
-                ("unkept", words)
+                }
             }
             Some(error) => {
                 if let ObjectError::NotFound(_) = error {
@@ -90,7 +110,23 @@ impl Control {
                 return;
             }
         };
-        if let Err(error) = self.tell_files(live, state, reason.to_owned()).await {
+        self.try_to_tell_files(live, "unkept", words).await;
+    }
+
+    /// Nothing of a session's waits any more: the store of objects is of use again, if it was not.
+    pub(super) async fn end_outage(&self, live: &Live) {
+        let before = std::mem::take(&mut *lock(&live.files.outage));
+        if before.since.is_some() {
+            tracing::info!(session = %live.session, "files of the workspace are kept again");
+        }
+        if before.told {
+            let words = "the place where files are kept works again; what waited is kept now";
+            self.try_to_tell_files(live, "kept", words).await;
+        }
+    }
+
+    async fn try_to_tell_files(&self, live: &Live, state: &str, words: &str) {
+        if let Err(error) = self.tell_files(live, state, words.to_owned()).await {
             tracing::warn!(session = %live.session, error = with_causes(&error), "it cannot be told how files are kept");
         }
     }
@@ -99,6 +135,9 @@ impl Control {
     pub(super) async fn tell_room(&self, live: &Live, sandbox: SandboxId, missing: u64) -> Result<(), StoreError> {
         if !lock(&live.files.no_room).is_news(sandbox, missing) {
             return Ok(());
+        }
+        if missing > 0 {
+            tracing::warn!(session = %live.session, %sandbox, files = missing, "the disk of a sandbox has no room for all files of its session");
         }
         let (state, reason) = no_room(missing);
         self.tell_files(live, state, reason).await
@@ -115,7 +154,10 @@ impl Control {
 /// What is said of a disk that has no room for so many files.
 fn no_room(files: u64) -> (&'static str, String) {
     match files {
-        0 => ("back", "all files are back on the sandbox's disk".to_owned()),
+        0 => (
+            "back",
+            "what had no room on the sandbox's disk is back on it, but for what was deleted meanwhile".to_owned(),
+        ),
         files => (
             "no_room",
             format!(

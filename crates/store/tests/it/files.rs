@@ -334,3 +334,43 @@ async fn what_may_be_removed_at_any_moment_can_be_kept_again_when_that_is_over()
     place.pass(Duration::from_secs(100));
     assert_eq!(take(place.now()).await, [(session, hash(1))]);
 }
+
+#[tokio::test]
+async fn what_is_missing_can_be_deleted_and_what_is_there_only_by_whoever_has_it() {
+    let place = Place::new().await;
+    let session = session(&place).await;
+    let store = &place.store;
+    for content in [1, 2] {
+        offer(&place, session, content).await;
+        store.content_stored(SYSTEM, session, hash(content)).await.unwrap();
+    }
+    let files = [("a/large", 1), ("a/small", 2), ("a-b", 2)];
+    record(
+        &place,
+        session,
+        &[],
+        files.map(|(path, content)| file(path, content)).into(),
+    )
+    .await;
+    let other = "cd".repeat(16);
+    store.begin_files(SYSTEM, session, &other).await.unwrap();
+    let placed = store::FileStamp {
+        path: b"a/small".to_vec(),
+        stamp: 7,
+        folder: false,
+    };
+    let place_files = store.place_files(SYSTEM, session, &other, vec![placed.clone()]);
+    place_files.await.unwrap();
+    let both = ["a/large", "a/small"].map(|path| path.as_bytes().to_vec());
+    let deleted = store.delete_missing(SYSTEM, session, &other, both.into());
+    deleted.await.unwrap();
+    let missing = store.missing_files(SYSTEM, session, &other, None, 10, 10);
+    let missing: Vec<_> = missing.await.unwrap().into_iter().map(|(_, file)| file).collect();
+    assert_eq!(missing, [file("a-b", 2)]);
+    // What the disk has is said to be gone by itself.
+    let known = store.recorded_files(SYSTEM, session, &other, Vec::new(), 10);
+    assert_eq!(known.await.unwrap(), [placed]);
+    place.pass(Duration::from_secs(100));
+    let taken = store.take_unused_contents(SYSTEM, place.now(), 10).await.unwrap();
+    assert_eq!(taken, [(session, hash(1))]);
+}

@@ -31,6 +31,14 @@ pub(crate) struct State {
     pub(crate) going: HashSet<ContentHash>,
     /// The upload that fails, once, counted down.
     pub(crate) fails: Option<usize>,
+    /// There is no room for them on the disk.
+    pub(crate) no_room: HashSet<ContentHash>,
+    /// How many files had no room, each time that it was told.
+    pub(crate) crowded: Vec<u64>,
+    /// How many files were kept each time that it was told that nothing waits.
+    pub(crate) caught_up: Vec<usize>,
+    /// Missing files of which it was told that they were deleted.
+    pub(crate) deleted: Vec<String>,
     /// How long each upload and download takes.
     pub(crate) each_takes: u64,
     pub(crate) clock: u64,
@@ -40,6 +48,8 @@ pub(crate) struct State {
     pub(crate) gets: usize,
     /// What is said to tools: everything is there, but for so many files.
     pub(crate) filled: Option<u64>,
+    /// How often each content was fetched.
+    pub(crate) fetched: HashMap<ContentHash, usize>,
 }
 
 #[derive(Default)]
@@ -122,6 +132,7 @@ impl Behind {
                 }
             };
             channel::write(&socket, &answer, None).await.unwrap();
+            self.answered.notify_one();
         }
     }
 }
@@ -161,10 +172,14 @@ impl State {
 
     fn get(&mut self, url: &str, file: &File, at: u64, bytes: u64) -> Result<(), (Fault, &'static str)> {
         let sha256 = self.open(url)?;
+        self.gets += 1;
+        *self.fetched.entry(sha256).or_default() += 1;
+        if self.no_room.contains(&sha256) {
+            return Err((Fault::NoRoom, "the disk is full"));
+        }
         let content = &self.contents[&sha256];
         assert_eq!(content.len() as u64, bytes);
         file.write_all_at(content, at).unwrap();
-        self.gets += 1;
         Ok(())
     }
 
@@ -188,7 +203,22 @@ impl State {
                 }
                 recorded
             }
-            SyncRequest::NoRoom { .. } => recorded,
+            SyncRequest::NoRoom { files } => {
+                self.crowded.push(files);
+                recorded
+            }
+            SyncRequest::Deleted { files } => {
+                for file in files {
+                    self.missing.remove(&file.0);
+                    self.deleted.push(String::from_utf8(file.0).unwrap());
+                }
+                self.deleted.sort();
+                recorded
+            }
+            SyncRequest::CaughtUp => {
+                self.caught_up.push(self.kept.len());
+                recorded
+            }
             SyncRequest::Offer { contents } => {
                 let offers = contents.iter().map(|content| match content.sha256 {
                     sha256 if self.going.contains(&sha256) => Offered::Later,

@@ -229,3 +229,89 @@ async fn a_full_disk_without_an_id_is_told_and_kept_when_there_is_room() {
     let kept: Vec<_> = behind.state().kept.keys().cloned().collect();
     assert_eq!(kept, [b"one"]);
 }
+
+/// What a piece is called.
+fn name(content: &str) -> ContentHash {
+    ContentHash(Sha256::digest(content).into())
+}
+
+#[tokio::test]
+async fn what_is_deleted_with_its_folder_comes_back_no_more_and_what_is_renamed_does() {
+    let (_disk, workspace) = workspace();
+    let behind = Behind::default();
+    for path in ["gone/deep/large", "gone/moved/large", "anew/large", "large"] {
+        recorded(&behind, path, &[path.to_owned()]);
+        behind.state().no_room.insert(name(path));
+    }
+    recorded(&behind, "gone/small", &["small".to_owned()]);
+    let test = async {
+        behind
+            .until("the small one to be back", |state| state.crowded == [4])
+            .await;
+        assert!(workspace.join("gone/small").exists());
+        fs::rename(workspace.join("gone/moved"), workspace.join("moved")).unwrap();
+        fs::remove_dir_all(workspace.join("gone")).unwrap();
+        fs::remove_dir(workspace.join("anew")).unwrap();
+        fs::create_dir(workspace.join("anew")).unwrap();
+        behind
+            .until("the deletion to be told", |state| state.deleted.len() == 2)
+            .await;
+        behind.state().no_room.clear();
+        behind
+            .until("the rest to be back", |state| state.crowded.last() == Some(&0))
+            .await;
+    };
+    behind.serve(&workspace, test).await;
+    assert_eq!(behind.state().deleted, ["anew/large", "gone/deep/large"]);
+    for (path, is_there) in [
+        ("large", true),
+        ("gone/moved/large", true),
+        ("gone/deep", false),
+        ("gone/small", false),
+        ("anew/large", false),
+    ] {
+        assert_eq!(workspace.join(path).exists(), is_there, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_what_it_should_be_is_fetched_once() {
+    let (_disk, workspace) = workspace();
+    let behind = Behind::default();
+    recorded(&behind, "broken", &["as it was".to_owned()]);
+    behind.state().contents.insert(name("as it was"), b"something".to_vec());
+    recorded(&behind, "large", &["large".to_owned()]);
+    behind.state().no_room.insert(name("large"));
+    let test = async {
+        behind.until("it to be tried", |state| state.crowded == [1]).await;
+        // Two at first, and the large one alone; then that one twice each time.
+        behind.until("it to be tried again", |state| state.gets >= 3 + 2).await;
+        behind.state().no_room.clear();
+        behind
+            .until("the rest to be back", |state| state.crowded == [1, 0])
+            .await;
+    };
+    behind.serve(&workspace, test).await;
+    assert_eq!(fs::read(workspace.join("large")).unwrap(), b"large");
+    assert!(!workspace.join("broken").exists());
+    let state = behind.state();
+    assert_eq!(state.fetched[&name("as it was")], 1);
+}
+
+#[tokio::test]
+async fn that_nothing_waits_is_told_when_nothing_does() {
+    let (disk, workspace) = workspace();
+    let behind = Behind::default();
+    let test = async {
+        behind.until("the beginning", |state| state.caught_up == [0]).await;
+        fill(&disk.path().join("tree"), 1, 5);
+        behind.state().fails = Some(3);
+        fs::rename(disk.path().join("tree"), workspace.join("tree")).unwrap();
+        behind
+            .until("it to be told again", |state| state.caught_up.len() == 2)
+            .await;
+    };
+    behind.serve(&workspace, test).await;
+    assert_eq!(behind.state().fails, None, "one has failed");
+    assert_eq!(behind.state().caught_up, [0, 2 + 5]);
+}

@@ -109,3 +109,87 @@ async fn a_disk_without_room_is_told_once_and_once_that_all_is_back() {
     let says = |event: &Event| matches!(event, Event::Files { reason: Some(reason), .. } if reason.contains("3 files"));
     world.event(session, "how many they are", says).await;
 }
+
+/// A world in which one content cannot be uploaded, and people know of it.
+async fn refusing(bucket: &Arc<Bucket>) -> (World, SessionId, PathBuf) {
+    let world = in_bucket(bucket, |_| {}).await;
+    let (session, workspace) = session(&world).await;
+    bucket.refuse(Some(b"large"));
+    fs::write(workspace.join("large"), "large").unwrap();
+    let is_told = |event: &Event| matches!(event, Event::Files { state, .. } if state == "unkept");
+    world.event(session, "the outage to be told", is_told).await;
+    (world, session, workspace)
+}
+
+async fn kept_again(world: &World, session: SessionId) {
+    let is_told = |event: &Event| matches!(event, Event::Files { state, .. } if state == "kept");
+    world.event(session, "the end of the outage to be told", is_told).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_gets_through_beside_what_does_not_ends_no_outage() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let (world, session, workspace) = refusing(&bucket).await;
+    for number in 0..3 {
+        let failed = bucket.failed();
+        let content = format!("small {number}");
+        fs::write(workspace.join(format!("{number}")), &content).unwrap();
+        testkit::eventually_async("the small one to get through, and the other not", async || {
+            (bucket.contents().contains(&content) && bucket.failed() > failed).then_some(())
+        })
+        .await;
+    }
+    assert_eq!(told(&world, session).await, ["unkept"]);
+    bucket.refuse(None);
+    kept_again(&world, session).await;
+    archived(&world, session).await;
+    assert_eq!(bucket.contents(), ["large", "small 0", "small 1", "small 2"]);
+    assert_eq!(told(&world, session).await, ["unkept", "kept", "archived"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_ends_when_what_failed_is_not_wanted_any_more() {
+    let tasks = lifecycle::Tasks::new();
+    let bucket = Bucket::start(&tasks).await;
+    let (world, session, workspace) = refusing(&bucket).await;
+    fs::remove_file(workspace.join("large")).unwrap();
+    fs::write(workspace.join("small"), "small").unwrap();
+    kept_again(&world, session).await;
+    archived(&world, session).await;
+    assert_eq!(bucket.contents(), ["small"]);
+    assert_eq!(told(&world, session).await, ["unkept", "kept", "archived"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_before_it_was_back_is_missing_no_more() {
+    let world = world().await;
+    let (session, workspace) = session(&world).await;
+    for folder in ["gone/deep", "other"] {
+        fs::create_dir_all(workspace.join(folder)).unwrap();
+        fs::write(workspace.join(folder).join("file"), folder).unwrap();
+    }
+    archived(&world, session).await;
+    again(&world, session).await;
+    let (_, client) = world.inside.newest();
+    let ask = async |request| {
+        let disk = DiskId::try_from("ab".repeat(16)).unwrap();
+        client.sync(&SyncCall { disk, request }).await
+    };
+    let missing = async || {
+        let SyncAnswer::Page { files, .. } = ask(SyncRequest::Missing { after: None }).await.unwrap() else {
+            panic!("another answer");
+        };
+        let paths = files.into_iter().map(|file| String::from_utf8(file.path.0).unwrap());
+        paths.collect::<std::collections::BTreeSet<_>>()
+    };
+    let deleted = |file: &str| SyncRequest::Deleted {
+        files: vec![PathBytes(file.as_bytes().to_vec())],
+    };
+    let all = ["gone", "gone/deep", "gone/deep/file", "other", "other/file"];
+    assert_eq!(missing().await, all.map(str::to_owned).into());
+    assert!(matches!(ask(deleted("../gone")).await, Err(ClientError::Refused(_))));
+    ask(deleted("gone/deep/file")).await.unwrap();
+    let left = ["gone", "gone/deep", "other", "other/file"];
+    assert_eq!(missing().await, left.map(str::to_owned).into());
+}

@@ -37,6 +37,8 @@ pub(crate) struct Bucket {
     puts: AtomicUsize,
     /// What has this content cannot be removed.
     held: Mutex<Option<&'static [u8]>>,
+    /// What has this content cannot be uploaded.
+    refused: Mutex<Option<&'static [u8]>>,
 }
 
 impl Bucket {
@@ -49,6 +51,7 @@ impl Bucket {
             failed: AtomicUsize::new(0),
             puts: AtomicUsize::new(0),
             held: Mutex::default(),
+            refused: Mutex::default(),
         });
         let serving = Arc::clone(&bucket);
         let of_connections = tasks.clone();
@@ -101,6 +104,11 @@ impl Bucket {
     /// Only what has this content cannot be removed.
     pub(crate) fn hold(&self, content: Option<&'static [u8]>) {
         *self.held.lock().unwrap() = content;
+    }
+
+    /// Only what has this content cannot be uploaded.
+    pub(crate) fn refuse(&self, content: Option<&'static [u8]>) {
+        *self.refused.lock().unwrap() = content;
     }
 
     /// The contents that are there, sorted.
@@ -175,6 +183,10 @@ impl Bucket {
         let mut objects = self.objects.lock().unwrap();
         match method {
             "put" => {
+                if *self.refused.lock().unwrap() == Some(body.as_slice()) {
+                    self.failed.fetch_add(1, Ordering::SeqCst);
+                    return (503, b"<Error><Code>SlowDown</Code></Error>".to_vec());
+                }
                 self.puts.fetch_add(1, Ordering::SeqCst);
                 objects.insert(path, body);
                 (200, Vec::new())
