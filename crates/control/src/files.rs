@@ -203,13 +203,6 @@ impl Control {
                 self.tell_room(live, sandbox, missing).await.map_err(stored)?;
                 Ok(noted())
             }
-            SyncRequest::Deleted { files } => {
-                few(files.len())?;
-                let files = wire::paths(files).map_err(invalid)?;
-                let deleted = store.delete_missing(Asker::System, session, disk, files);
-                deleted.await.map_err(stored)?;
-                Ok(noted())
-            }
             SyncRequest::CaughtUp => {
                 self.end_outage(live).await;
                 Ok(noted())

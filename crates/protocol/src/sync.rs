@@ -194,12 +194,6 @@ pub enum SyncRequest {
         /// How many.
         files: u64,
     },
-    /// The folders were deleted that these missing files were to come into, and they with them. Answered by `recorded`.
-    /// Control planes of before refuse it, and the files come back.
-    Deleted {
-        /// The files.
-        files: Vec<PathBytes>,
-    },
     /// Nothing waits any more to be uploaded or fetched. Answered by `recorded`. Control planes of before refuse it.
     CaughtUp,
     /// Which of these are to be uploaded. Answered by `offered`.

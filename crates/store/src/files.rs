@@ -245,29 +245,6 @@ impl Store {
         .await
     }
 
-    /// Files that are still to be brought back to this disk were deleted, with the folders that they were to come into.
-    ///
-    /// # Errors
-    /// The session's files are not kept.
-    pub async fn delete_missing(
-        &self,
-        asker: Asker,
-        session: SessionId,
-        disk: &str,
-        files: Vec<Vec<u8>>,
-    ) -> Result<(), StoreError> {
-        asker.must_be_system("record a session's files")?;
-        let disk = disk.to_owned();
-        self.write("record a session's files", move |work| {
-            row_of(work, session)?;
-            for file in files {
-                remove_missing(work, session, &disk, &file);
-            }
-            Ok(())
-        })
-        .await
-    }
-
     /// Says how the keeping of a session's files is from now on.
     ///
     /// # Errors
@@ -381,28 +358,6 @@ fn remove(work: &mut Work, session: SessionId, disk: &str, path: &[u8]) {
     ] {
         work.batch
             .add(sql, binds![session, path.to_vec(), from.clone(), to.clone(), disk]);
-    }
-}
-
-/// Removes a file that is still to be brought back to a disk.
-fn remove_missing(work: &mut Work, session: SessionId, disk: &str, path: &[u8]) {
-    let this = || binds![session, path.to_vec(), disk];
-    let mut unused = this();
-    unused.push(work.now.into());
-    work.batch.add(
-        "UPDATE contents SET unused = $4 WHERE session_id = $1 AND unused IS NULL AND sha256 IN \
-         (SELECT p.sha256 FROM pieces p JOIN files f ON f.session_id = p.session_id AND f.path = p.path \
-         WHERE p.session_id = $1 AND p.path = $2 AND f.disk <> $3)",
-        unused,
-    );
-    for sql in [
-        "UPDATE workspaces SET weight = weight - COALESCE((SELECT weight FROM files \
-         WHERE session_id = $1 AND path = $2 AND disk <> $3), 0) WHERE session_id = $1",
-        "DELETE FROM pieces WHERE session_id = $1 AND path IN (SELECT path FROM files \
-         WHERE session_id = $1 AND path = $2 AND disk <> $3)",
-        "DELETE FROM files WHERE session_id = $1 AND path = $2 AND disk <> $3",
-    ] {
-        work.batch.add(sql, this());
     }
 }
 

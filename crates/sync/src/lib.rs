@@ -16,7 +16,6 @@
 //! read      a file cut into pieces, holes left out
 //! place     files brought back, in the place of nothing else
 //! room      room on the disk, taken before anything is fetched
-//! waiting   files that are still to come into folders that are there
 //! index     what was recorded, by folder
 //! disk      the id of the disk
 //! watch     the kernel's events
@@ -36,7 +35,6 @@ mod rules;
 mod signed;
 mod tree;
 mod uplink;
-mod waiting;
 mod watch;
 mod work;
 

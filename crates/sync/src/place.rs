@@ -13,9 +13,8 @@ use rustix::io::Errno;
 
 use crate::index::{Index, Known};
 use crate::signed::{self, Signed};
-use crate::tree::{Relative, as_path, join, open_folder, split, stamp};
+use crate::tree::{as_path, join, open_folder, split, stamp};
 use crate::uplink::{Uplink, UplinkError, nonsense};
-use crate::waiting::{self, Waiting};
 use crate::{read, room};
 
 /// Files that are fetched together.
@@ -37,8 +36,6 @@ pub(crate) struct Filling {
     swept: bool,
     /// Files that came and were not what they should be: they are not fetched again.
     broken: HashSet<PathBytes>,
-    /// What is still to come.
-    waiting: Waiting,
     /// The last time something was fetched for which there was no room after all.
     pub(crate) in_vain: bool,
 }
@@ -47,7 +44,6 @@ impl Filling {
     /// Brings back everything, newest first, but for what the disk has no room for: how many files those are. What is there
     /// then is known to `index`.
     pub(crate) fn fill(&mut self, root: &OwnedFd, uplink: &mut Uplink, index: &mut Index) -> Result<u64, UplinkError> {
-        self.forget_deleted(uplink)?;
         let mut pass = Pass {
             root,
             folders: &mut self.folders,
@@ -56,7 +52,6 @@ impl Filling {
             left: 0,
             no_room: 0,
             too_large: u64::MAX,
-            waits: Vec::new(),
             in_vain: &mut self.in_vain,
         };
         *pass.in_vain = false;
@@ -78,12 +73,7 @@ impl Filling {
                 None => break,
             }
         }
-        let Pass {
-            left, no_room, waits, ..
-        } = pass;
-        self.forget_deleted(uplink)?;
-        self.waiting = Waiting::default();
-        waits.iter().for_each(|file| self.waiting.insert(root, file));
+        let Pass { left, no_room, .. } = pass;
         if no_room == 0 {
             self.finish_folders(root, uplink, index)?;
         }
@@ -92,18 +82,6 @@ impl Filling {
             uplink.tell(&FromSync::Said { words })?;
         }
         Ok(no_room)
-    }
-
-    /// Has forgotten what was still to come into folders that were deleted: whether there was anything.
-    pub(crate) fn forget_deleted(&mut self, uplink: &mut Uplink) -> Result<bool, UplinkError> {
-        let deleted = self.waiting.deleted();
-        let is_any = !deleted.is_empty();
-        for files in deleted.chunks(SYNC_ITEMS) {
-            let files = files.iter().cloned().map(PathBytes).collect();
-            uplink.tell_if_known(SyncRequest::Deleted { files })?;
-        }
-        self.waiting.forget_deleted();
-        Ok(is_any)
     }
 
     /// What is in a folder that may not be written is there by now. One that was changed meanwhile stays so.
@@ -179,8 +157,6 @@ struct Pass<'a> {
     no_room: u64,
     /// What takes as much as this has no room.
     too_large: u64,
-    /// Files that do not come this time, as many as can be noted.
-    waits: Vec<Relative>,
     /// Something was fetched for which there was no room.
     in_vain: &'a mut bool,
 }
@@ -191,9 +167,9 @@ impl Pass<'_> {
         let mut fitting = Vec::new();
         for record in files.iter().copied() {
             if self.broken.contains(&record.path) {
-                self.left_out(record);
+                self.left += 1;
             } else if takes(record) >= self.too_large {
-                self.crowded_out(record);
+                self.no_room += 1;
             } else {
                 fitting.push(record);
             }
@@ -203,26 +179,10 @@ impl Pass<'_> {
             let bytes = takes(record);
             if bytes >= self.too_large || !self.together(&[record], uplink)?.is_empty() {
                 self.too_large = self.too_large.min(bytes);
-                self.crowded_out(record);
+                self.no_room += 1;
             }
         }
         Ok(())
-    }
-
-    fn crowded_out(&mut self, record: &FileRecord) {
-        self.no_room += 1;
-        self.waits(record);
-    }
-
-    fn left_out(&mut self, record: &FileRecord) {
-        self.left += 1;
-        self.waits(record);
-    }
-
-    fn waits(&mut self, record: &FileRecord) {
-        if self.waits.len() < waiting::FILES {
-            self.waits.push(record.path.0.clone());
-        }
     }
 
     /// Brings back files side by side; gives back those for which there was no room.
@@ -241,7 +201,7 @@ impl Pass<'_> {
                     return Err(UplinkError::Later(format!("cannot make a file: {errno}")));
                 }
                 // A link or a file stands in the way: that is newer.
-                Err(_) => self.left_out(record),
+                Err(_) => self.left += 1,
             }
         }
         let mut fetching = Fetching {
@@ -305,9 +265,9 @@ impl Pass<'_> {
                 Ok(None) if fetching.later.is_some() => {}
                 Ok(None) => {
                     self.broken.insert(record.path.clone());
-                    self.left_out(record);
+                    self.left += 1;
                 }
-                Err(_) => self.left_out(record),
+                Err(_) => self.left += 1,
             }
         }
         fetching.later.map_or(Ok(crowded), Err)

@@ -362,10 +362,6 @@ impl Worker {
 
     /// Looks where something may have changed and has it recorded. What could not be is dirty again.
     fn round(&mut self, everywhere: bool) -> Result<(), UplinkError> {
-        if self.filling.forget_deleted(&mut self.uplink)? {
-            // Of those that had no room some come no more.
-            self.fills = Retries::new();
-        }
         let dirty = std::mem::take(&mut self.dirty);
         let rules = dirty.0.get(&Vec::new());
         let new_rules = rules.is_some_and(|names| match names {

@@ -46,7 +46,7 @@ impl Keeps {
                     next: None,
                 }
             }
-            SyncRequest::Deleted { .. } | SyncRequest::CaughtUp => done(),
+            SyncRequest::CaughtUp => done(),
             SyncRequest::Placed { files } => {
                 let placed = |record: &FileRecord| files.iter().any(|file| file.path == record.path);
                 self.missing.lock().unwrap().retain(|record| !placed(record));

@@ -12,23 +12,16 @@ pub(super) fn is_content(content: &Content) -> bool {
     (1..=PIECE).contains(&content.bytes)
 }
 
-/// Paths of a workspace, or what is wrong with them.
-pub(super) fn paths(paths: Vec<PathBytes>) -> Result<Vec<Vec<u8>>, String> {
-    match paths.iter().find(|path| !path.is_plain()) {
-        Some(path) => Err(format!("{path:?} is no path of a workspace")),
-        None => Ok(paths.into_iter().map(|path| path.0).collect()),
-    }
-}
-
 /// What a runtime wants recorded, or what is wrong with it.
 pub(super) fn record(
     gone: Vec<PathBytes>,
     files: Vec<FileRecord>,
 ) -> Result<(Vec<Vec<u8>>, Vec<WorkspaceFile>), String> {
     let mut pieces = 0;
-    let gone = paths(gone)?;
-    if let Some(file) = files.iter().find(|file| !file.path.is_plain()) {
-        return Err(format!("{:?} is no path of a workspace", file.path));
+    for path in gone.iter().chain(files.iter().map(|file| &file.path)) {
+        if !path.is_plain() {
+            return Err(format!("{path:?} is no path of a workspace"));
+        }
     }
     let mut named = HashSet::new();
     for file in &files {
@@ -59,7 +52,7 @@ pub(super) fn record(
         changed: file.changed,
         stamp: file.stamp,
     });
-    Ok((gone, files.collect()))
+    Ok((gone.into_iter().map(|path| path.0).collect(), files.collect()))
 }
 
 fn piece(piece: Piece) -> FilePiece {

@@ -37,8 +37,6 @@ pub(crate) struct State {
     pub(crate) crowded: Vec<u64>,
     /// How many files were kept each time that it was told that nothing waits.
     pub(crate) caught_up: Vec<usize>,
-    /// Missing files of which it was told that they were deleted.
-    pub(crate) deleted: Vec<String>,
     /// How long each upload and download takes.
     pub(crate) each_takes: u64,
     pub(crate) clock: u64,
@@ -205,14 +203,6 @@ impl State {
             }
             SyncRequest::NoRoom { files } => {
                 self.crowded.push(files);
-                recorded
-            }
-            SyncRequest::Deleted { files } => {
-                for file in files {
-                    self.missing.remove(&file.0);
-                    self.deleted.push(String::from_utf8(file.0).unwrap());
-                }
-                self.deleted.sort();
                 recorded
             }
             SyncRequest::CaughtUp => {

@@ -160,36 +160,3 @@ async fn an_outage_ends_when_what_failed_is_not_wanted_any_more() {
     assert_eq!(bucket.contents(), ["small"]);
     assert_eq!(told(&world, session).await, ["unkept", "kept", "archived"]);
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_was_deleted_before_it_was_back_is_missing_no_more() {
-    let world = world().await;
-    let (session, workspace) = session(&world).await;
-    for folder in ["gone/deep", "other"] {
-        fs::create_dir_all(workspace.join(folder)).unwrap();
-        fs::write(workspace.join(folder).join("file"), folder).unwrap();
-    }
-    archived(&world, session).await;
-    again(&world, session).await;
-    let (_, client) = world.inside.newest();
-    let ask = async |request| {
-        let disk = DiskId::try_from("ab".repeat(16)).unwrap();
-        client.sync(&SyncCall { disk, request }).await
-    };
-    let missing = async || {
-        let SyncAnswer::Page { files, .. } = ask(SyncRequest::Missing { after: None }).await.unwrap() else {
-            panic!("another answer");
-        };
-        let paths = files.into_iter().map(|file| String::from_utf8(file.path.0).unwrap());
-        paths.collect::<std::collections::BTreeSet<_>>()
-    };
-    let deleted = |file: &str| SyncRequest::Deleted {
-        files: vec![PathBytes(file.as_bytes().to_vec())],
-    };
-    let all = ["gone", "gone/deep", "gone/deep/file", "other", "other/file"];
-    assert_eq!(missing().await, all.map(str::to_owned).into());
-    assert!(matches!(ask(deleted("../gone")).await, Err(ClientError::Refused(_))));
-    ask(deleted("gone/deep/file")).await.unwrap();
-    let left = ["gone", "gone/deep", "other", "other/file"];
-    assert_eq!(missing().await, left.map(str::to_owned).into());
-}
