@@ -4,10 +4,12 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
 const BLKFLSBUF: libc::c_ulong = 0x1261;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 /// Another process may take the device that was free a moment ago.
@@ -44,7 +46,7 @@ struct Configuration {
 #[derive(Debug)]
 pub struct LoopDevice {
     path: PathBuf,
-    _open: File,
+    open: File,
 }
 
 impl LoopDevice {
@@ -64,12 +66,49 @@ impl LoopDevice {
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = OpenOptions::new().read(true).write(true).open(&path)?;
             match configure(&device, file) {
-                Ok(()) => return Ok(Self { path, _open: device }),
+                Ok(()) => return Ok(Self { path, open: device }),
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last = error,
                 Err(error) => return Err(error),
             }
         }
         Err(last)
+    }
+
+    /// The device that shows a file already, if one does; it stays while this is held. Told by the file itself: names differ by
+    /// who looks.
+    ///
+    /// # Errors
+    /// The file is not there, or what the kernel says of block devices cannot be read.
+    pub fn showing(file: &Path) -> io::Result<Option<Self>> {
+        let file = file.metadata()?;
+        for device in fs::read_dir("/sys/block")? {
+            let device = device?;
+            if !device.path().join("loop/backing_file").exists() {
+                continue;
+            }
+            let path = Path::new("/dev").join(device.file_name());
+            // One that goes meanwhile shows nothing.
+            let Ok(open) = OpenOptions::new().read(true).write(true).open(&path) else {
+                continue;
+            };
+            if shown(&open).is_ok_and(|shown| shown == (file.dev(), file.ino())) {
+                return Ok(Some(Self { path, open }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes what the file system on it still has in memory to the file.
+    ///
+    /// # Errors
+    /// `EACCES` for who is not root.
+    pub fn flush(&self) -> io::Result<()> {
+        // SAFETY: this request takes no argument and touches no memory; the descriptor is open.
+        let result = unsafe { libc::ioctl(self.open.as_raw_fd(), BLKFLSBUF as _, 0) };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     /// Its node.
@@ -92,31 +131,14 @@ fn configure(device: &File, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// The node of the device that shows a file, if one does.
-///
-/// # Errors
-/// The file is not there, or what the kernel says of block devices cannot be read.
-pub fn showing(file: &Path) -> io::Result<Option<PathBuf>> {
-    let file = file.canonicalize()?;
-    for device in fs::read_dir("/sys/block")? {
-        let device = device?;
-        let shown = fs::read_to_string(device.path().join("loop/backing_file"));
-        if shown.is_ok_and(|shown| Path::new(shown.trim_end()) == file) {
-            return Ok(Some(Path::new("/dev").join(device.file_name())));
-        }
-    }
-    Ok(None)
-}
-
-/// Writes what the file system on a device still has in memory to what the device shows.
-///
-/// # Errors
-/// `EACCES` for who is not root.
-pub fn flush(device: &File) -> io::Result<()> {
-    // SAFETY: this request takes no argument and touches no memory; the descriptor is open.
-    let result = unsafe { libc::ioctl(device.as_raw_fd(), BLKFLSBUF as _, 0) };
+/// The file system and the number of the file that a device shows.
+fn shown(device: &File) -> io::Result<(u64, u64)> {
+    // SAFETY: the structure is made of numbers and arrays of numbers alone, for which zero is a value.
+    let mut info: Info = unsafe { zeroed() };
+    // SAFETY: the kernel writes one `loop_info64`, which is whole and lives through the call; the descriptor is open.
+    let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &raw mut info) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(())
+    Ok((info.device, info.inode))
 }

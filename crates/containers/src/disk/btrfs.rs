@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, UnmountFlags, open_tree, unmount};
 use sandbox::{ProviderError, SnapshotStatus};
 use sys::btrfs;
-use sys::loop_device::{self, LoopDevice};
+use sys::loop_device::LoopDevice;
 
 use crate::attempt::{Attempt, unless_missing};
 use crate::disk::named::snapshots;
@@ -261,16 +261,12 @@ fn mount_at(path: &Path, folder: &Path) -> Result<(), ProviderError> {
     let file = File::options().read(true).write(true).open(path).attempt(attempt)?;
     // Sandboxes hold the pool where nobody sees it mounted any more. The same device is the same file system; another one
     // would be a second that writes to the file, and destroy what is on it.
-    let attached;
-    let device = match loop_device::showing(path).attempt(attempt)? {
+    let device = match LoopDevice::showing(path).attempt(attempt)? {
         Some(device) => device,
-        None => {
-            attached = LoopDevice::attach(&file).attempt(attempt)?;
-            attached.path().to_owned()
-        }
+        None => LoopDevice::attach(&file).attempt(attempt)?,
     };
     // One pool is one device, so nothing needs finding; and the first that fills is the pool, not a neighbour.
-    let mount = mount::mount_file_system("btrfs", &device, &[]).attempt(attempt)?;
+    let mount = mount::mount_file_system("btrfs", device.path(), &[]).attempt(attempt)?;
     mount::attach(&mount, folder).attempt(attempt)
 }
 

@@ -16,7 +16,7 @@ use domain::{SessionId, SnapshotId};
 use rustix::fs::{SeekFrom, copy_file_range, fstatvfs, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use sandbox::{ProviderError, SnapshotStatus};
-use sys::loop_device::{self, LoopDevice};
+use sys::loop_device::LoopDevice;
 
 use crate::attempt::{Attempt, unless_missing};
 use crate::disk::named::{Named, half, snapshots};
@@ -70,6 +70,11 @@ const SUPERBLOCK: u64 = 1_024;
 const BLOCKS_LOW: u64 = SUPERBLOCK + 0x4;
 const BLOCK_SIZE: u64 = SUPERBLOCK + 0x18;
 const BLOCKS_HIGH: u64 = SUPERBLOCK + 0x150;
+
+/// And what it says of its state: that it was left whole, that something in it is not.
+const STATE: u64 = SUPERBLOCK + 0x3a;
+const WHOLE: u16 = 1;
+const BROKEN: u16 = 2;
 
 /// More than any file system leaves out at its end, where there is no room for another group with its tables.
 const LEFT_OUT: u64 = 8 << 20;
@@ -128,6 +133,7 @@ impl Pool {
         if path.exists() {
             wait_until_free(&path)?;
             resize(session, &path, bytes);
+            mend(&path)?;
         } else {
             make_file(&path, bytes, MKFS, &FRUGAL)?;
         }
@@ -140,9 +146,9 @@ impl Pool {
         if !path.exists() {
             return Err(ProviderError::NoDisk(session));
         }
-        if shown && let Some(device) = loop_device::showing(&path).attempt(attempt)? {
+        if shown && let Some(device) = LoopDevice::showing(&path).attempt(attempt)? {
             // The same file system once more, by the device that it has: a second device would destroy it.
-            return mount::mount_file_system("ext4", &device, &[]).attempt(attempt);
+            return mount::mount_file_system("ext4", device.path(), &[]).attempt(attempt);
         }
         wait_until_free(&path)?;
         show(&path)
@@ -222,6 +228,21 @@ fn resize(session: SessionId, path: &Path, bytes: u64) {
             tracing::error!(%session, error = &error as &dyn std::error::Error, "a disk could not be given its new limit of {} and keeps the one before", in_words(bytes));
         }
     }
+}
+
+/// Checks a file system that says of itself that somebody was interrupted who changed it, or that it is not whole.
+fn mend(path: &Path) -> Result<(), ProviderError> {
+    let attempt = || format!("find out whether the disk {} is whole", path.display());
+    let mut state = [0; 2];
+    let file = File::open(path).attempt(attempt)?;
+    file.read_exact_at(&mut state, STATE).attempt(attempt)?;
+    if u16::from_le_bytes(state) & (WHOLE | BROKEN) == WHOLE {
+        return Ok(());
+    }
+    let checked = CHECK.needed(&["-f", "-p"], &[path.as_os_str()], || {
+        format!("check the disk {}", path.display())
+    });
+    checked.map(drop)
 }
 
 /// How large the file system in a file is.
@@ -345,7 +366,7 @@ fn try_to_share(from: &Path, to: &Path) -> io::Result<bool> {
 fn wait_until_free(path: &Path) -> Result<(), ProviderError> {
     let attempt = || format!("wait until nobody holds the disk {}", path.display());
     let begun = Instant::now();
-    while loop_device::showing(path).attempt(attempt)?.is_some() {
+    while LoopDevice::showing(path).attempt(attempt)?.is_some() {
         if begun.elapsed() > PATIENCE {
             return Err(ProviderError::failed(
                 attempt(),
@@ -359,8 +380,8 @@ fn wait_until_free(path: &Path) -> Result<(), ProviderError> {
 
 /// Brings all that was written to a mounted disk into its file.
 fn flush(path: &Path) -> io::Result<()> {
-    match loop_device::showing(path)? {
-        Some(device) => loop_device::flush(&File::open(device)?),
+    match LoopDevice::showing(path)? {
+        Some(device) => device.flush(),
         None => Ok(()),
     }
 }
@@ -369,6 +390,7 @@ fn flush(path: &Path) -> io::Result<()> {
 mod tests {
     use std::cell::Cell;
     use std::io::Write;
+    use std::process::Command;
 
     use super::*;
 
@@ -395,6 +417,22 @@ mod tests {
         resize(SessionId::new(), &disk, SMALL);
         near(3 * SMALL);
         CHECK.run(&["-f", "-n"], &[disk.as_os_str()]).unwrap();
+        // Who made it larger was killed before the last word.
+        for state in [0, WHOLE | BROKEN] {
+            let order = format!("set_super_value state {state}");
+            let said = Command::new("debugfs").args(["-w", "-R", &order]).arg(&disk).output();
+            assert!(said.as_ref().is_ok_and(|said| said.status.success()), "{said:?}");
+            let state_now = || {
+                let mut state = [0; 2];
+                File::open(&disk).unwrap().read_exact_at(&mut state, STATE).unwrap();
+                u16::from_le_bytes(state)
+            };
+            assert_eq!(state_now(), state);
+            mend(&disk).unwrap();
+            assert_eq!(state_now(), WHOLE);
+        }
+        fs::write(&disk, vec![0; 1 << 20]).unwrap();
+        assert!(mend(&disk).is_err(), "what cannot be mended is not mounted");
     }
 
     #[test]
