@@ -31,23 +31,23 @@ struct Trusted {
 }
 
 impl Trusted {
-    /// Has the user's programs trust them; what their environment says of it.
-    async fn establish(self) -> BTreeMap<String, String> {
+    /// Has the user's programs trust them; what their environment says of it. None where that failed.
+    async fn establish(self) -> Option<BTreeMap<String, String>> {
         let trusting = move || {
             trust::establish_hosts(&self.known_hosts);
             trust::establish(&self.authorities)
         };
         match tokio::task::spawn_blocking(trusting).await {
-            Ok(Ok(environment)) => environment,
+            Ok(Ok(environment)) => Some(environment),
             Ok(Err(error)) => {
                 warn!(
                     error = with_causes(&error),
                     "programs inside will not trust the control plane where it reads their traffic"
                 );
-                BTreeMap::new()
+                None
             }
             // A panic would have ended the process.
-            Err(_) => BTreeMap::new(),
+            Err(_) => None,
         }
     }
 }
@@ -151,7 +151,7 @@ impl Orders {
                 // Whoever works in the sandbox from now on may change what was written, so it counts once.
                 let mut whole = match self.prepared.take().filter(|(before, _)| *before == trusted) {
                     Some((_, environment)) => environment,
-                    None => trusted.establish().await,
+                    None => trusted.establish().await.unwrap_or_default(),
                 };
                 whole.extend(environment);
                 self.hands.set_environment(whole).await;
@@ -167,7 +167,9 @@ impl Orders {
                     authorities,
                     known_hosts,
                 };
-                self.prepared = Some((trusted.clone(), trusted.establish().await));
+                // What failed now is tried again with the claim.
+                let environment = trusted.clone().establish().await;
+                self.prepared = environment.map(|environment| (trusted, environment));
             }
             ToRuntime::Trust { .. } => {}
             ToRuntime::Token { token } => self.client.set_token(token),
