@@ -1,5 +1,6 @@
 //! Overlays of an image's layers and what a session writes.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -116,13 +117,14 @@ pub fn leave_mount_namespace() -> Result<(), ProviderError> {
 /// # Errors
 /// [`ProviderError::Machine`] where the file system of a layer cannot map ids.
 pub fn overlay(layers: &Layers<'_>) -> Result<OwnedFd, ProviderError> {
+    let lower = each_once(layers.lower);
     // The kernel takes 255 bytes of names, so each is short, and looked up from here.
-    let names: Vec<String> = (0..layers.lower.len()).map(|number| format!("{number:x}")).collect();
-    for (folder, name) in layers.lower.iter().zip(&names) {
+    let names: Vec<String> = (0..lower.len()).map(|number| format!("{number:x}")).collect();
+    for (folder, name) in lower.iter().zip(&names) {
         let place = layers.places.join(name);
         make_folder(&place, 0o711)?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let mount = open_tree(CWD, folder, flags).attempt(|| format!("mount {}", folder.display()))?;
+        let mount = open_tree(CWD, *folder, flags).attempt(|| format!("mount {}", folder.display()))?;
         let attributes = Attributes {
             read_only: true,
             no_set_uid: true,
@@ -139,6 +141,15 @@ pub fn overlay(layers: &Layers<'_>) -> Result<OwnedFd, ProviderError> {
     let mounted = mount(&uppermost_first.join(":"), layers.upper, layers.work);
     chdir("/").attempt(attempt)?;
     mounted.attempt(attempt)
+}
+
+/// Layers from the lowest, each where it is uppermost: two refreshes that did the same leave the same layer twice, which shows
+/// nothing that the upper one does not, and the kernel refuses it.
+fn each_once(layers: &[PathBuf]) -> Vec<&PathBuf> {
+    let (mut seen, mut once) = (HashSet::new(), Vec::new());
+    once.extend(layers.iter().rev().filter(|layer| seen.insert(*layer)));
+    once.reverse();
+    once
 }
 
 /// Why a file system's owners cannot be shown as somebody else.
@@ -177,6 +188,16 @@ mod tests {
     use rustix::fs::{XattrFlags, setxattr};
 
     use super::*;
+
+    #[test]
+    fn a_layer_that_is_there_twice_is_taken_where_it_is_uppermost() {
+        let [a, b, c] = ["a", "b", "c"].map(PathBuf::from);
+        assert_eq!(
+            each_once(&[a.clone(), b.clone(), a.clone(), c.clone(), c.clone()]),
+            [&b, &a, &c]
+        );
+        assert_eq!(each_once(&[a.clone(), b.clone()]), [&a, &b]);
+    }
 
     #[test]
     fn what_a_layer_hides_is_not_shown() {
