@@ -242,11 +242,14 @@ impl Database {
             Wanted::File { csv } => {
                 let (sender, pieces) = mpsc::channel(WAITING);
                 let (driver, own) = (Arc::clone(&self.driver), tasks.clone());
+                let reader = sender.clone();
                 let mut rows = Rows::flowing(what, csv, EXPORTED, bytes, sender);
                 tasks.spawn_until_stopped(async move {
-                    let result = match tokio::time::timeout_at(deadline, driver.run(&asked, &mut rows, &own)).await {
-                        Ok(result) => result,
-                        Err(_) => Err(asked.late()),
+                    let run = tokio::time::timeout_at(deadline, driver.run(&asked, &mut rows, &own));
+                    let result = tokio::select! {
+                        run = run => run.unwrap_or_else(|_| Err(asked.late())),
+                        // The places that the call had are free, so its statement ends, though it may never have given a row.
+                        () = reader.closed() => return,
                     };
                     rows.end(result).await;
                 });

@@ -22,7 +22,8 @@ use secret::{Reference, Secret};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use services::{
-    Bound, Call, Catalogue, DatabaseSettings, Engine, Failure, ServiceSettings, Services, TransportSecurity, Trust,
+    Answer, Bound, Call, Catalogue, DatabaseSettings, Engine, Failure, ServiceSettings, Services, TransportSecurity,
+    Trust,
 };
 use worker::Worker;
 
@@ -182,7 +183,12 @@ impl Database {
         }
     }
 
-    pub(crate) async fn call(&self, method: &str, arguments: Value) -> Result<Vec<u8>, Failure> {
+    /// Begins an export, and goes away.
+    pub(crate) async fn abandon(&self, sql: &str) {
+        drop(self.ask("export", json!({ "sql": sql })).await.unwrap());
+    }
+
+    async fn ask(&self, method: &str, arguments: Value) -> Result<Answer, Failure> {
         let arguments = RawValue::from_string(arguments.to_string()).unwrap();
         let call = Call {
             session: self.session,
@@ -192,7 +198,11 @@ impl Database {
             arguments: &arguments,
             idempotency_key: None,
         };
-        let result = match self.services.call(call).await {
+        self.services.call(call).await
+    }
+
+    pub(crate) async fn call(&self, method: &str, arguments: Value) -> Result<Vec<u8>, Failure> {
+        let result = match self.ask(method, arguments).await {
             Ok(answer) => answer.whole().await,
             Err(failure) => Err(failure),
         };

@@ -133,6 +133,18 @@ async fn threat_094_a_user_leaves_files_to_the_others() {
     leaves_to_others(&greedy, ENDLESS).await;
 }
 
+/// Whoever goes away leaves no statement that has a place, though it never gave a row.
+#[tokio::test]
+async fn an_export_that_nobody_reads_leaves_its_place() {
+    let folder = shop();
+    let greedy = Database::patient(Fence::Whole, "reader", settings(folder.path()), "60s");
+    let neighbour = greedy.neighbour();
+    for _ in 0..6 {
+        greedy.abandon(ENDLESS).await;
+    }
+    assert_eq!(neighbour.rows("SELECT 1 AS x").await, json!([{ "x": 1 }]));
+}
+
 /// One asks in many sessions what has no end; another is answered meanwhile.
 async fn leaves_to_others(greedy: &Database, statement: &'static str) {
     let neighbour = greedy.neighbour();
