@@ -321,6 +321,8 @@ impl Shared {
             return Err(ProviderError::Exists(spec.id));
         }
         free_of(&sandboxes, spec.session)?;
+        // Before anything is taken that somebody would have to give back.
+        let new_disk = !self.workshop.pool.has(spec.session)?;
         let root_uid = match self.workshop.maker.root_uid() {
             Some(root_uid) => root_uid,
             None => {
@@ -334,7 +336,7 @@ impl Shared {
             assigned: None,
             created: Timestamp::now(),
             root_uid,
-            new_disk: !self.workshop.pool.has(spec.session)?,
+            new_disk,
             process: None,
         };
         let held = Arc::new(Held::new(&self.workshop, record));
