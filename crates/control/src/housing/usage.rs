@@ -16,8 +16,8 @@ use crate::live::lock;
 #[derive(Debug)]
 pub(crate) struct Usage {
     users: AtomicUsize,
-    /// How many of them can do without it.
-    yielding: AtomicUsize,
+    /// How many of them cannot do without it.
+    needing: AtomicUsize,
     last: Mutex<Instant>,
     kept: Mutex<Kept>,
     /// Set before the processes are stopped, so that whoever comes at that moment sees it, or is seen.
@@ -59,7 +59,7 @@ impl Usage {
         let now = Instant::now();
         Arc::new(Self {
             users: AtomicUsize::new(0),
-            yielding: AtomicUsize::new(0),
+            needing: AtomicUsize::new(0),
             last: Mutex::new(now),
             kept: Mutex::default(),
             frozen: AtomicBool::new(false),
@@ -71,14 +71,14 @@ impl Usage {
     /// It is used as long as what is returned is held.
     pub(crate) fn using(self: &Arc<Self>) -> Using {
         self.users.fetch_add(1, Ordering::SeqCst);
+        self.needing.fetch_add(1, Ordering::SeqCst);
         Using(Arc::clone(self))
     }
 
     /// It is used as long as what is returned is held, but goes where another session needs its place.
     pub(super) fn yielding(self: &Arc<Self>) -> Yielding {
-        let using = self.using();
-        self.yielding.fetch_add(1, Ordering::SeqCst);
-        Yielding(using)
+        self.users.fetch_add(1, Ordering::SeqCst);
+        Yielding(Arc::clone(self))
     }
 
     /// It was used at this moment.
@@ -128,9 +128,7 @@ impl Usage {
 
     /// Whether somebody uses it who cannot do without it.
     pub(super) fn is_needed(&self) -> bool {
-        // Who yields is one of its users from before to after.
-        let yielding = self.yielding.load(Ordering::SeqCst);
-        self.users.load(Ordering::SeqCst) > yielding
+        self.needing.load(Ordering::SeqCst) > 0
     }
 
     pub(crate) fn is_frozen(&self) -> bool {
@@ -188,17 +186,19 @@ pub(crate) struct Using(Arc<Usage>);
 impl Drop for Using {
     fn drop(&mut self) {
         self.0.touch();
+        self.0.needing.fetch_sub(1, Ordering::SeqCst);
         self.0.users.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// Somebody uses a sandbox who can do without it: it is not put to sleep while this is held.
 #[derive(Debug)]
-pub(super) struct Yielding(Using);
+pub(super) struct Yielding(Arc<Usage>);
 
 impl Drop for Yielding {
     fn drop(&mut self) {
-        self.0.0.yielding.fetch_sub(1, Ordering::SeqCst);
+        self.0.touch();
+        self.0.users.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -287,6 +287,21 @@ mod tests {
         assert_eq!(usage.due(PERIOD, PATIENCE), Due::Ask);
         advance(PATIENCE).await;
         assert_eq!(usage.due(PERIOD, PATIENCE), Due::Missed);
+    }
+
+    #[tokio::test]
+    async fn who_yields_uses_it_and_does_not_need_it() {
+        let usage = Usage::new();
+        let seen = || (usage.is_used(), usage.is_needed());
+        let yields = usage.yielding();
+        assert_eq!(seen(), (true, false));
+        let needs = usage.using();
+        assert_eq!(seen(), (true, true));
+        // One goes and another comes: the one who needs it counts by itself.
+        drop(yields);
+        assert_eq!(seen(), (true, true));
+        drop(needs);
+        assert_eq!(seen(), (false, false));
     }
 
     #[tokio::test(start_paused = true)]
