@@ -14,6 +14,7 @@ use bollard::{API_DEFAULT_VERSION, service};
 use futures::{StreamExt, TryStreamExt};
 use sandbox::ProviderError;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 /// How long the engine may take for anything.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -168,14 +169,15 @@ impl Engine {
         Ok(state.pid.and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 0))
     }
 
-    /// Waits for the end of a container's first process, and says how it ended.
+    /// Waits for the end of a container's first process, and says how it ended; a failure where it goes on for too long.
     pub(crate) fn exit_code(&self, name: &str) -> Result<i64, ProviderError> {
         let attempt = || format!("have Docker's engine wait for the container {name}");
         self.ask(attempt, async |docker| {
             let ended = docker.wait_container(name, None::<WaitContainerOptions>);
-            match ended.try_collect::<Vec<_>>().await {
-                Err(Error::DockerContainerWaitError { code, .. }) => Ok(code),
-                ended => ended.map(|_| 0),
+            match timeout(PATIENCE, ended.try_collect::<Vec<_>>()).await {
+                Err(_) => Err(Error::RequestTimeoutError),
+                Ok(Err(Error::DockerContainerWaitError { code, .. })) => Ok(code),
+                Ok(ended) => ended.map(|_| 0),
             }
         })
     }
