@@ -159,6 +159,9 @@ async fn a_conversation_goes_on_line_by_line() {
     world.models.next(Answer::text("second"));
     let came = ada(&world, folder.path(), &["chat"], "one\n\ntwo\n").await;
     assert_eq!((came.code, came.out.as_str()), (0, "first\nsecond\n"), "{came:?}");
+    let told = came.notes.lines().find_map(|line| line.strip_prefix("session "));
+    let shown = ada(&world, folder.path(), &["show", told.unwrap()], "").await;
+    assert!(shown.out.contains("second"), "{shown:?}");
     let piped = {
         world.models.next(Answer::text("third"));
         ada(&world, folder.path(), &["run"], "from stdin").await
@@ -214,6 +217,11 @@ async fn people_are_named_by_their_names() {
         method.out.contains("no service here has a method crm.nothing"),
         "{method:?}"
     );
+    let host = admin(&["policy", "explain", "egress:example.com:443"]).await;
+    assert!(
+        host.out.contains("no rule of this installation names example.com"),
+        "{host:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -229,8 +237,11 @@ async fn the_exit_code_says_how_it_ended() {
     assert!(unknown.notes.contains("there is no session"), "{unknown:?}");
     let wrong = ada(&world, folder.path(), &["run", "--colour"], "").await;
     assert_eq!(wrong.code, 2, "{wrong:?}");
+    let sessions = async || ada(&world, folder.path(), &["sessions", "--json"], "").await.out;
+    let before = sessions().await;
     let folder_as_file = ada(&world, folder.path(), &["run", "x", "--file", "."], "").await;
     assert_eq!(folder_as_file.code, 2, "{folder_as_file:?}");
+    assert_eq!(sessions().await, before, "no session is made for what cannot be read");
 
     let mut stranger = belljar(folder.path());
     stranger

@@ -20,41 +20,52 @@ use super::table::{Column, table};
 use super::{encoded, output, resolve, say};
 
 pub(super) async fn put(client: &Client, arguments: &PutArguments, json: bool) -> Result<(), ClientError> {
+    let upload = Upload::open(&arguments.file, arguments.path.as_deref()).await?;
     let session = resolve(client, &arguments.session).await?;
-    let answer = upload(client, &session, &arguments.file, arguments.path.as_deref()).await?;
+    let answer = upload.send(client, &session).await?;
     say(json, &answer, answer["path"].as_str().unwrap_or_default())
 }
 
-/// Copies a file into the workspace, by its own name where no path is given.
-pub(super) async fn upload(
-    client: &Client,
-    session: &str,
-    file: &Path,
-    path: Option<&str>,
-) -> Result<Value, ClientError> {
-    let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
-    let path = path
-        .map(str::to_owned)
-        .or(name)
-        .ok_or_else(|| ClientError::Usage(format!("{} names no file", file.display())))?;
-    let source = tokio::fs::File::open(file)
-        .await
-        .map_err(ClientError::file("open", file))?;
-    let about = source.metadata().await.map_err(ClientError::file("look at", file))?;
-    if !about.is_file() {
-        return Err(ClientError::Usage(format!(
-            "{} is not a file: copy files, or a folder packed into one",
-            file.display()
-        )));
+/// A file that is to be copied into a workspace.
+pub(super) struct Upload {
+    source: tokio::fs::File,
+    bytes: u64,
+    path: String,
+}
+
+impl Upload {
+    /// Opens it; it is to have its own name where no path is given.
+    pub(super) async fn open(file: &Path, path: Option<&str>) -> Result<Self, ClientError> {
+        let name = file.file_name().map(|name| name.to_string_lossy().into_owned());
+        let path = path
+            .map(str::to_owned)
+            .or(name)
+            .ok_or_else(|| ClientError::Usage(format!("{} names no file", file.display())))?;
+        let source = tokio::fs::File::open(file)
+            .await
+            .map_err(ClientError::file("open", file))?;
+        let about = source.metadata().await.map_err(ClientError::file("look at", file))?;
+        if !about.is_file() {
+            return Err(ClientError::Usage(format!(
+                "{} is not a file: copy files, or a folder packed into one",
+                file.display()
+            )));
+        }
+        Ok(Self {
+            source,
+            bytes: about.len(),
+            path,
+        })
     }
-    let request = client
-        .request(
-            Method::PUT,
-            &format!("/sessions/{session}/file?path={}", encoded(&path)),
-        )
-        .header(reqwest::header::CONTENT_LENGTH, about.len())
-        .body(Body::wrap_stream(ReaderStream::with_capacity(source, 64 << 10)));
-    client.json(request).await
+
+    pub(super) async fn send(self, client: &Client, session: &str) -> Result<Value, ClientError> {
+        let place = format!("/sessions/{session}/file?path={}", encoded(&self.path));
+        let request = client
+            .request(Method::PUT, &place)
+            .header(reqwest::header::CONTENT_LENGTH, self.bytes)
+            .body(Body::wrap_stream(ReaderStream::with_capacity(self.source, 64 << 10)));
+        client.json(request).await
+    }
 }
 
 pub(super) async fn get(client: &Client, arguments: &GetArguments, json: bool) -> Result<(), ClientError> {

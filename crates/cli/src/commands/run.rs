@@ -48,10 +48,15 @@ pub(super) async fn run(client: &Client, arguments: RunArguments, json: bool) ->
         return Err(ClientError::Usage("the prompt is empty: say what is to be done".into()));
     }
     let scope = arguments.scope.as_deref().map(read_scope).transpose()?;
+    // No session is made for what cannot be read.
+    let mut uploads = Vec::with_capacity(arguments.file.len());
+    for file in &arguments.file {
+        uploads.push(files::Upload::open(file, None).await?);
+    }
     // Before any file is copied or anything is said.
     let session = open(client, arguments.session.as_deref(), scope.as_ref()).await?;
-    for file in &arguments.file {
-        files::upload(client, &session, file, None).await?;
+    for upload in uploads {
+        upload.send(client, &session).await?;
     }
     let prompt = Prompt {
         text: &text,
@@ -68,25 +73,30 @@ pub(super) async fn run(client: &Client, arguments: RunArguments, json: bool) ->
     }
     let outcome = prompt_and_watch(client, &session, &prompt, json, &mut Typed::default()).await?;
     if !json && arguments.session.is_none() {
-        // Nobody is hurt if this cannot be written.
-        let _ = writeln!(
-            std::io::stderr(),
-            "session {session}\n  go on: belljar run --session {session} \"…\"\n  its files: belljar files {session}, \
-             belljar get {session} FILE"
-        );
+        say_how_to_go_on(&session);
     }
     Ok(outcome)
 }
 
+/// To be said of a session that nobody named.
+fn say_how_to_go_on(session: &str) {
+    // Nobody is hurt if this cannot be written.
+    let _ = writeln!(
+        std::io::stderr(),
+        "session {session}\n  go on: belljar run --session {session} \"…\"\n  its files: belljar files {session}, \
+         belljar get {session} FILE"
+    );
+}
+
 pub(super) async fn chat(
     client: &Client,
-    session: Option<&str>,
+    named: Option<&str>,
     model: Option<&str>,
     scope: Option<&Path>,
     json: bool,
 ) -> Result<Outcome, ClientError> {
     let scope = scope.map(read_scope).transpose()?;
-    let session = open(client, session, scope.as_ref()).await?;
+    let session = open(client, named, scope.as_ref()).await?;
     let person = std::io::stdin().is_terminal();
     let mut typed = Typed::default();
     let mut outcome = Outcome::Done;
@@ -98,6 +108,9 @@ pub(super) async fn chat(
                 .map_err(super::output)?;
         }
         let Some(line) = typed.line().await else {
+            if !json && named.is_none() {
+                say_how_to_go_on(&session);
+            }
             return Ok(outcome);
         };
         if line.trim().is_empty() {

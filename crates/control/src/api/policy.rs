@@ -6,8 +6,8 @@ use store::Asker;
 use crate::{Control, ControlError};
 
 impl Control {
-    /// What in a question names nothing that is here, in words: the answer holds all the same, for whoever or whatever will have
-    /// that name. To be asked by whom [`Control::explain`] answered.
+    /// What in a question names nothing that is here, in words: the answer about rights holds all the same, for whoever or whatever
+    /// will have that name. To be asked by whom [`Control::explain`] answered.
     ///
     /// # Errors
     /// The store failed.
@@ -27,6 +27,7 @@ impl Control {
                 ));
             }
         }
+        notices.extend(self.unnamed(question));
         Ok(notices)
     }
 }

@@ -180,8 +180,8 @@ impl Control {
         }
     }
 
-    /// Says where an approval alone opens nothing.
-    fn unnamed(&self, question: &Question) -> Option<String> {
+    /// Says where a right alone opens nothing, given by an approval or by a scope.
+    pub(crate) fn unnamed(&self, question: &Question) -> Option<String> {
         let Question::Egress { destination, port } = question else {
             return None;
         };
@@ -192,7 +192,7 @@ impl Control {
             .is_some_and(|broker| broker.names(destination, port.unwrap_or(443)));
         (!named).then(|| {
             format!(
-                "no rule of this installation names {destination}: an approval alone opens nothing, a rule under \
+                "no rule of this installation names {destination}: a right to reach it alone opens nothing, a rule under \
                  [egress.rules] must name it too"
             )
         })
