@@ -138,11 +138,19 @@ async fn threat_094_a_user_leaves_files_to_the_others() {
 async fn an_export_that_nobody_reads_leaves_its_place() {
     let folder = shop();
     let greedy = Database::patient(Fence::Whole, "reader", settings(folder.path()), "60s");
-    let neighbour = greedy.neighbour();
-    for _ in 0..6 {
-        greedy.abandon(ENDLESS).await;
+    let (earlier, neighbour) = (greedy.neighbour(), greedy.neighbour());
+    let asking = async {
+        for _ in 0..6 {
+            greedy.abandon(ENDLESS).await;
+        }
+        assert_eq!(neighbour.rows("SELECT 1 AS x").await, json!([{ "x": 1 }]));
+    };
+    tokio::select! {
+        biased;
+        // It began before those that were abandoned, and has as long as they.
+        result = earlier.query(ENDLESS) => panic!("the neighbour had to wait for {result:?}"),
+        () = asking => {}
     }
-    assert_eq!(neighbour.rows("SELECT 1 AS x").await, json!([{ "x": 1 }]));
 }
 
 /// One asks in many sessions what has no end; another is answered meanwhile.
