@@ -156,7 +156,7 @@ fn no_room(files: u64) -> (&'static str, String) {
     match files {
         0 => (
             "back",
-            "what had no room on the sandbox's disk is back on it, but for what was deleted meanwhile".to_owned(),
+            "what had no room on the sandbox's disk is back on it".to_owned(),
         ),
         files => (
             "no_room",
