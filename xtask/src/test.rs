@@ -1,14 +1,14 @@
 //! Runs every test program with a deadline, so that one that hangs is killed and named.
 //!
-//! Tests that fail are run once more, one after the other. If they pass then, the run goes on, and the last lines name them: a
-//! test that fails now and then is a fault to be mended, but no reason to hold everything else up.
+//! Tests that fail are run once more, one after the other, with the same lots. If they pass then, the run goes on, and the last
+//! lines name them: a test that fails now and then is a fault to be mended, but no reason to hold everything else up.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
@@ -17,6 +17,9 @@ use serde::Deserialize;
 const DEADLINE: Duration = Duration::from_secs(600);
 /// The same, where the big numbers are tested.
 const FULL_DEADLINE: Duration = Duration::from_secs(5_400);
+
+/// What tests draw their lots with.
+const SEED: &str = "BELLJAR_TEST_SEED";
 
 /// How a program ends that has run all of its tests, some of which failed.
 const TESTS_FAILED: &str = "exit status: 101";
@@ -42,13 +45,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
     } else {
         DEADLINE
     };
+    let seed = seed()?;
+    println!("{SEED}={seed} repeats all lots of this run");
     let (mut failed, mut unsteady) = (Vec::new(), Vec::new());
     for (program, folder) in programs()? {
         let name = program
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        let first = attempt(&program, &folder, &name, deadline, &[])?;
+        let first = attempt(&program, &folder, &name, deadline, &seed, &[])?;
         let Err(how) = first.outcome else {
             continue;
         };
@@ -56,7 +61,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         let again = if how == TESTS_FAILED { first.failed } else { Vec::new() };
         let which = [std::slice::from_ref(&name), &again].concat().join(" ");
         println!("{which}: {how}; once more");
-        match attempt(&program, &folder, &name, deadline, &again)?.outcome {
+        match attempt(&program, &folder, &name, deadline, &seed, &again)?.outcome {
             Ok(()) => unsteady.push(format!("{which}: {how}")),
             Err(how) => failed.push(format!("{which}: {how}")),
         }
@@ -73,6 +78,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
     bail!("these tests failed:\n  {}", failed.join("\n  "));
 }
 
+/// The one that was asked for, or a new one.
+fn seed() -> anyhow::Result<String> {
+    if let Some(seed) = std::env::var_os(SEED) {
+        return seed.into_string().ok().context("BELLJAR_TEST_SEED is no number");
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    Ok(now.map_or(0, |now| now.subsec_nanos()).to_string())
+}
+
 /// How a program ended, and which of its tests failed.
 struct Attempt {
     outcome: Result<(), String>,
@@ -80,7 +94,14 @@ struct Attempt {
 }
 
 /// Runs one program: all of its tests, or the named ones alone.
-fn attempt(program: &Path, folder: &Path, name: &str, deadline: Duration, tests: &[String]) -> anyhow::Result<Attempt> {
+fn attempt(
+    program: &Path,
+    folder: &Path,
+    name: &str,
+    deadline: Duration,
+    seed: &str,
+    tests: &[String],
+) -> anyhow::Result<Attempt> {
     println!("running {name}");
     let began = Instant::now();
     let mut command = Command::new(program);
@@ -89,6 +110,7 @@ fn attempt(program: &Path, folder: &Path, name: &str, deadline: Duration, tests:
     }
     let mut child = command
         .current_dir(folder)
+        .env(SEED, seed)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .process_group(0)
@@ -163,6 +185,7 @@ mod tests {
     /// Ends as a program does one of whose tests fails in company and passes alone.
     const PROGRAM: &str = "#!/bin/sh\n\
         [ \"$*\" = 'part::second --exact --test-threads=1' ] && exit 0\n\
+        [ \"$BELLJAR_TEST_SEED\" = 7 ] || exit 1\n\
         printf 'test part::first ... ok\\ntest part::second ... FAILED\\n'\n\
         exit 101\n";
 
@@ -174,7 +197,7 @@ mod tests {
         let program = folder.path().join("program");
         std::fs::write(&program, PROGRAM).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let run = |tests: &[String]| attempt(&program, folder.path(), "program", DEADLINE, tests).unwrap();
+        let run = |tests: &[String]| attempt(&program, folder.path(), "program", DEADLINE, "7", tests).unwrap();
         let first = run(&[]);
         assert_eq!(first.outcome, Err(TESTS_FAILED.to_owned()));
         assert_eq!(first.failed, ["part::second"]);
