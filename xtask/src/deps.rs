@@ -52,6 +52,26 @@ struct EdgeKind {
     kind: Option<String>,
 }
 
+/// As much of `deny.toml` as is read here.
+#[derive(Deserialize)]
+struct Deny {
+    bans: Bans,
+}
+
+#[derive(Deserialize)]
+struct Bans {
+    deny: Vec<Ban>,
+}
+
+#[derive(Deserialize)]
+struct Ban {
+    #[serde(rename = "crate")]
+    name: String,
+    reason: String,
+}
+
+/// What the programs are built for.
+const THIS_SYSTEM: &str = "x86_64-unknown-linux-gnu";
 /// What the client commands are looked at for: that their crates can be had there.
 const OTHER_SYSTEM: &str = "aarch64-apple-darwin";
 
@@ -91,6 +111,7 @@ pub(crate) fn check() -> anyhow::Result<()> {
         }
     }
     check_banned(&metadata, &members, &mut faults);
+    check_denied(&mut faults)?;
     check_elsewhere(&metadata, &members, &mut faults)?;
     if faults.is_empty() {
         println!("deps: {} crates stand as planned", members.len());
@@ -190,6 +211,27 @@ fn check_banned(metadata: &Metadata, members: &[&Package], faults: &mut Vec<Stri
             faults.push(format!("{name} links {found}, which it must not know"));
         }
     }
+}
+
+/// What `deny.toml` bans is nowhere among the crates, those of tests and build scripts included. cargo-deny says the same, and
+/// more; it takes minutes to build, so only the big tests bring it.
+fn check_denied(faults: &mut Vec<String>) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string("deny.toml").context("deny.toml cannot be read")?;
+    let denied: Deny = toml::from_str(&text).context("deny.toml is not understood")?;
+    let metadata = self::metadata(Some(THIS_SYSTEM))?;
+    let used: BTreeSet<&str> = metadata
+        .resolve
+        .nodes
+        .iter()
+        .filter_map(|node| metadata.packages.iter().find(|package| package.id == node.id))
+        .map(|package| package.name.as_str())
+        .collect();
+    for ban in denied.bans.deny {
+        if used.contains(ban.name.as_str()) {
+            faults.push(format!("{} is used, which deny.toml bans: {}", ban.name, ban.reason));
+        }
+    }
+    Ok(())
 }
 
 /// Holds what the program links on another system against what it may.
