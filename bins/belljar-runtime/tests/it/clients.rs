@@ -18,12 +18,8 @@ use testkit::clients::{self, CLIENTS, KEY};
 pub(crate) mod outside;
 
 /// A jail whose root is this machine's programs, and a way out of it.
-async fn jail() -> Option<Jail> {
+async fn jail() -> Jail {
     let miniature = testkit::miniature();
-    if !miniature.has_node {
-        println!("left out: neither this machine nor the package registry has Node 22 or newer");
-        return None;
-    }
     let kept = tokio::task::spawn_blocking(clients::kept).await.unwrap();
     let node = miniature.rootfs().join("usr/local/bin");
     let options = format!(
@@ -56,7 +52,7 @@ async fn jail() -> Option<Jail> {
     let token = Secret::new(TOKEN);
     let claim = jail.linked.claim(jail.session, &token, outfit);
     testkit::within("the claim", claim).await.unwrap();
-    Some(jail)
+    jail
 }
 
 /// What the programs need of this machine's /etc.
@@ -111,7 +107,7 @@ fn is_there(path: &str) -> bool {
 
 #[tokio::test]
 async fn every_client_reaches_a_host_with_a_key_that_it_does_not_have() {
-    let Some(jail) = jail().await else { return };
+    let jail = jail().await;
     let mut failed = Vec::new();
     for client in CLIENTS {
         if !is_there(client.needs) {
@@ -135,7 +131,7 @@ async fn every_client_reaches_a_host_with_a_key_that_it_does_not_have() {
 
 #[tokio::test]
 async fn a_client_that_trusts_only_its_own_list_is_served_where_nothing_is_read_and_fails_closed_elsewhere() {
-    let Some(jail) = jail().await else { return };
+    let jail = jail().await;
     // Node without the variable knows the authorities that it was compiled with, and no others.
     let fetch = "env -u NODE_EXTRA_CA_CERTS -u SSL_CERT_FILE node -e \
                  'fetch(`https://api.client.test/x`).then(r => r.text(), e => e.cause.code).then(console.log)'";
@@ -153,7 +149,7 @@ async fn a_client_that_trusts_only_its_own_list_is_served_where_nothing_is_read_
 
 #[tokio::test]
 async fn a_host_without_a_rule_is_denied_and_the_proxy_says_why() {
-    let Some(jail) = jail().await else { return };
+    let jail = jail().await;
     let said = run(&jail, "curl -sS https://elsewhere.test/").await;
     assert!(said.contains("Could not resolve"), "{said}");
     let said = run(

@@ -30,8 +30,7 @@ pub(super) fn make(kept: &Path) -> Result<Miniature, String> {
     lock.lock()
         .map_err(|error| format!("wait for another test that makes it: {error}"))?;
 
-    let node = node(kept);
-    let plan = Plan::of_this_machine(node.as_deref())?;
+    let plan = Plan::of_this_machine(&node(kept)?)?;
     let digest = plan.digest()?;
     let images = kept.join("images");
     let folder = images.join(&digest);
@@ -47,12 +46,7 @@ pub(super) fn make(kept: &Path) -> Result<Miniature, String> {
     }
     let layer = std::fs::read_to_string(folder.join(LAYER).join("id"));
     let layer = layer.map_err(|error| format!("read the layer's name in {}: {error}", folder.display()))?;
-    Ok(Miniature {
-        digest,
-        folder,
-        layer,
-        has_node: node.is_some(),
-    })
+    Ok(Miniature { digest, folder, layer })
 }
 
 fn fill(folder: &Path, plan: &Plan) -> Result<(), String> {
@@ -136,21 +130,28 @@ fn describe(folder: &Path, digest: &str) -> Result<(), String> {
 }
 
 /// A Node that is new enough: this machine's own, or the registry's, kept.
-fn node(kept: &Path) -> Option<PathBuf> {
+fn node(kept: &Path) -> Result<PathBuf, String> {
     let own = Path::new("/usr/bin/node");
     if node_version(own).is_some_and(|version| version >= OLDEST_NODE) {
-        return own.canonicalize().ok();
+        return own
+            .canonicalize()
+            .map_err(|error| format!("follow {}: {error}", own.display()));
     }
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "x64",
         "aarch64" => "arm64",
-        _ => return None,
+        other => {
+            return Err(format!(
+                "the package registry has no Node for {other}: install Node 22 or newer as {}",
+                own.display()
+            ));
+        }
     };
     let package = format!("node-linux-{architecture}");
     let place = kept.join(format!("node-{NODE_VERSION}"));
     let program = place.join("node_modules").join(&package).join("bin/node");
     let failed = kept.join("node-failed");
-    // A registry that does not answer must not hold up tests that need no Node: one attempt for all, and a short one.
+    // A registry that does not answer must not hold up every test: one attempt for all, and a short one.
     let tried = std::fs::metadata(&failed).and_then(|file| file.modified());
     let is_new = tried.is_ok_and(|tried| tried.elapsed().is_ok_and(|since| since < TRY_AGAIN));
     if node_version(&program).is_none() && !is_new {
@@ -165,11 +166,17 @@ fn node(kept: &Path) -> Option<PathBuf> {
         ]);
         npm.arg("--prefix").arg(&place).arg(format!("{package}@{NODE_VERSION}"));
         if let Err(problem) = try_run(Duration::from_secs(120), &mut npm) {
-            println!("the miniature has no node: {problem}");
-            let _ = std::fs::write(&failed, problem);
+            std::fs::write(&failed, problem).map_err(|error| format!("write {}: {error}", failed.display()))?;
         }
     }
-    node_version(&program).map(|_| program)
+    match node_version(&program) {
+        Some(_) => Ok(program),
+        None => Err(format!(
+            "have a Node of version {OLDEST_NODE} or newer: {} is older or not there, and the package registry gave none: {}",
+            own.display(),
+            std::fs::read_to_string(&failed).unwrap_or_default()
+        )),
+    }
 }
 
 fn node_version(program: &Path) -> Option<u32> {

@@ -144,7 +144,7 @@ pub(crate) struct Plan(pub(crate) BTreeMap<PathBuf, Entry>);
 
 impl Plan {
     /// What this machine can give, and a Node beside it.
-    pub(crate) fn of_this_machine(node: Option<&Path>) -> Result<Self, String> {
+    pub(crate) fn of_this_machine(node: &Path) -> Result<Self, String> {
         let mut plan = Self::default();
         plan.bones();
         let mut linked = Vec::new();
@@ -155,10 +155,8 @@ impl Plan {
                 linked.push(program);
             }
         }
-        if let Some(node) = node {
-            plan.0.insert("usr/local/bin/node".into(), Entry::Copy(node.into()));
-            linked.push(node.into());
-        }
+        plan.0.insert("usr/local/bin/node".into(), Entry::Copy(node.into()));
+        linked.push(node.into());
         plan.python(&mut linked)?;
         plan.git(&mut linked)?;
         plan.skills()?;

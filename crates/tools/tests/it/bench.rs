@@ -122,23 +122,14 @@ pub(crate) fn words(result: &ToolResult) -> String {
     parts.join("\n---\n")
 }
 
-/// Where programs are found; a Node that is new enough first, where there is one.
+/// Where programs are found; a Node that is new enough first.
 fn path() -> String {
-    let system = "/usr/local/bin:/usr/bin:/bin";
-    match node_folder() {
-        Some(folder) => format!("{}:{system}", folder.display()),
-        None => system.to_owned(),
-    }
+    format!("{}:/usr/local/bin:/usr/bin:/bin", node_folder().display())
 }
 
-/// The folder of a Node that is new enough. Without one the tests of `exec` say so and test nothing.
-pub(crate) fn node_folder() -> Option<PathBuf> {
-    let miniature = testkit::miniature();
-    if !miniature.has_node {
-        println!("left out: neither this machine nor the package registry has Node 22 or newer");
-        return None;
-    }
-    Some(miniature.rootfs().join("usr/local/bin"))
+/// The folder of a Node that is new enough.
+pub(crate) fn node_folder() -> PathBuf {
+    testkit::miniature().rootfs().join("usr/local/bin")
 }
 
 /// Whether a process with this number lives (a zombie does not).

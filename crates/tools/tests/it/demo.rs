@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use domain::ResultPart;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, node_folder, words};
+use crate::bench::{Bench, words};
 
 fn project(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -31,9 +31,6 @@ fn script() -> Value {
 
 #[tokio::test]
 async fn the_first_job_is_done_with_figures_that_are_right() {
-    if node_folder().is_none() {
-        return;
-    }
     let (bench, script) = (bench(), script());
     for tool in script["steps"][0]["tools"].as_array().unwrap() {
         let said = bench.ok(tool["name"].as_str().unwrap(), tool["input"].clone()).await;
@@ -130,9 +127,6 @@ async fn the_first_job_is_done_with_figures_that_are_right() {
 
 #[tokio::test]
 async fn a_chart_that_cannot_be_drawn_is_refused_in_words() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = bench();
     let import = format!(
         "import {{ chart }} from '{}/data-report/scripts/chart.mjs';",

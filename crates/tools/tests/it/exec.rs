@@ -16,9 +16,6 @@ async fn error(bench: &Bench, code: &str) -> String {
 
 #[tokio::test]
 async fn the_returned_value_is_shown_as_json() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::new();
     for (code, expected) in [
         ("return 1 + 1", "2"),
@@ -59,9 +56,6 @@ async fn the_returned_value_is_shown_as_json() {
 
 #[tokio::test]
 async fn typescript_and_static_imports_are_understood() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::new();
     bench.put(
         "lib/own.mjs",
@@ -116,9 +110,6 @@ async fn typescript_and_static_imports_are_understood() {
 
 #[tokio::test]
 async fn errors_name_the_lines_of_the_author() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::new();
     bench.put(
         "lib.mjs",
@@ -187,9 +178,6 @@ async fn errors_name_the_lines_of_the_author() {
 
 #[tokio::test]
 async fn write_to_file_takes_anything() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::new();
     let code = "
         const done = await Promise.all([
@@ -231,9 +219,6 @@ async fn write_to_file_takes_anything() {
 
 #[tokio::test]
 async fn what_is_too_long_goes_to_a_file() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::new();
     let result = bench
         .call("exec", json!({ "code": "console.log('x'.repeat(200_000)); return Array.from({ length: 9_999 }, (_, n) => ({ n }))" }))
@@ -260,9 +245,6 @@ async fn what_is_too_long_goes_to_a_file() {
 
 #[tokio::test]
 async fn a_call_that_takes_too_long_or_too_much_is_killed() {
-    if node_folder().is_none() {
-        return;
-    }
     let mut bench = Bench::new();
     let said = error(&bench, "const a = []; for (;;) a.push(new Array(1e5).fill({}))").await;
     assert!(said.contains("more memory than the 256 MiB"), "{said}");
@@ -276,9 +258,6 @@ async fn a_call_that_takes_too_long_or_too_much_is_killed() {
 
 #[tokio::test]
 async fn code_that_returned_ends_whatever_it_did_to_its_process() {
-    if node_folder().is_none() {
-        return;
-    }
     let mut bench = Bench::new();
     // Longer than the test has patience: whatever ends here, it was not the deadline.
     bench.limits.tool_seconds = 2 * PATIENCE.as_secs();
@@ -303,9 +282,6 @@ async fn code_that_returned_ends_whatever_it_did_to_its_process() {
 
 #[tokio::test]
 async fn calls_at_the_same_time_run_at_the_same_time() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::new();
     // Each waits for the other: one after the other they would never end.
     let code = |own: &str, other: &str| {
@@ -356,9 +332,6 @@ fn descendants() -> Vec<(i32, String)> {
 
 #[tokio::test]
 async fn the_next_process_is_started_ahead_while_a_run_is_on_and_none_is_left_after_it() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::with(|settings| {
         settings.environment.insert("BENCH".to_owned(), "spare".to_owned());
     });
@@ -386,10 +359,7 @@ async fn the_next_process_is_started_ahead_while_a_run_is_on_and_none_is_left_af
     ];
     let mut environment: std::collections::BTreeMap<String, String> =
         environment.map(|(name, value)| (name.to_owned(), value)).into();
-    environment.insert(
-        "PATH".to_owned(),
-        format!("{}:/usr/bin", node_folder().unwrap().display()),
-    );
+    environment.insert("PATH".to_owned(), format!("{}:/usr/bin", node_folder().display()));
     bench.tools.set_environment(environment).await;
     assert_eq!(ok(&bench, "return process.env.GREETING").await, "\"bye\"");
 

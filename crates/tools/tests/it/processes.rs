@@ -7,7 +7,7 @@ use domain::{ToolCall, ToolCallId};
 use lifecycle::Stop;
 use serde_json::json;
 
-use crate::bench::{Bench, lives, node_folder, until, words};
+use crate::bench::{Bench, lives, until, words};
 
 /// Starts processes that try to get away, writes down their numbers, and then does `then`.
 fn escaping(then: &str) -> String {
@@ -38,9 +38,6 @@ fn escaped(bench: &Bench) -> Vec<i32> {
 
 #[tokio::test]
 async fn what_a_call_started_dies_when_it_returns() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::new();
     assert_eq!(
         bench.ok("exec", json!({ "code": escaping("return 'done'") })).await,
@@ -52,9 +49,6 @@ async fn what_a_call_started_dies_when_it_returns() {
 
 #[tokio::test]
 async fn what_a_call_started_dies_when_it_is_stopped() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::new();
     let stop = Stop::new();
     let stopping = async {
@@ -75,9 +69,6 @@ async fn what_a_call_started_dies_when_it_is_stopped() {
 
 #[tokio::test]
 async fn what_a_call_started_dies_when_nobody_waits_for_it() {
-    if node_folder().is_none() {
-        return;
-    }
     let bench = Bench::new();
     let call = ToolCall {
         id: ToolCallId("dropped".to_owned()),
