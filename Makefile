@@ -24,12 +24,13 @@ bench:
 demo:
 	./scripts/demo
 
-# The end of a release build is one thread's work: the runtime is built by what it leaves idle.
+# What is installed for good; the demo takes PROFILE=quick. The end of a build is one thread's work: the runtime is built by what it leaves idle.
+PROFILE ?= release
 build:
 	@$(MAKE) --no-print-directory --jobs=2 program runtime
 
 program:
-	$(CARGO) build --locked --release --package belljar
+	$(CARGO) build --locked --profile $(PROFILE) --package belljar
 
 runtime:
 	nice -n 19 $(CARGO) build --locked --profile runtime --package belljar-runtime
