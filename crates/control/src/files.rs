@@ -13,7 +13,8 @@ use futures::StreamExt;
 use link::server::{FileSource, ServiceAnswer};
 use objects::{Key, Method, ObjectError, Objects, Ticket, TicketError, Tickets};
 use protocol::{
-    Content, KnownFile, Offered, PathBytes, Refusal, RefusalCode, SYNC_ITEMS, SyncAnswer, SyncCall, SyncRequest,
+    Content, KnownFile, Offered, PathBytes, Refusal, RefusalCode, SYNC_ITEMS, SignedUrl, SyncAnswer, SyncCall,
+    SyncRequest,
 };
 use store::{Asker, ContentState, FileStamp, RecordedFiles, Room, StoreError};
 use tokio::sync::watch;
@@ -226,7 +227,7 @@ impl Control {
                 let urls = urls.map(|(content, there)| match there {
                     true => sign(files, Method::Get, session, content, self.0.clock.now()),
                     // Nobody has it: a URL that leads nowhere.
-                    false => String::new(),
+                    false => SignedUrl::default(),
                 });
                 Ok(SyncAnswer::Fetch { urls: urls.collect() })
             }
@@ -333,10 +334,10 @@ fn few(count: usize) -> Result<(), Refusal> {
     )))
 }
 
-fn sign(files: &Files, method: Method, session: SessionId, content: Content, now: Timestamp) -> String {
+fn sign(files: &Files, method: Method, session: SessionId, content: Content, now: Timestamp) -> SignedUrl {
     let Content { sha256, bytes } = content;
     let key = Key { session, sha256 };
-    files.tickets.sign(method, Ticket { key, bytes }, now)
+    files.tickets.sign(method, Ticket { key, bytes }, now).into()
 }
 
 /// What a URL allows, if it is this session's.

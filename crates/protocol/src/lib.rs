@@ -28,7 +28,7 @@ pub use service::{
 };
 pub use sync::{
     Content, DiskId, Fault, FileRecord, FromSync, Kept, KnownFile, Offered, PIECE, PathBytes, Piece, SYNC_BYTES,
-    SYNC_ITEMS, SYNC_PARTS, SYNC_PIECES, SyncAnswer, SyncCall, SyncCursor, SyncRequest, ToSync,
+    SYNC_ITEMS, SYNC_PARTS, SYNC_PIECES, SignedUrl, SyncAnswer, SyncCall, SyncCursor, SyncRequest, ToSync,
 };
 pub use turn::{CallTime, Denial, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 pub use version::{Hello, PROTOCOL, VersionError};

@@ -12,8 +12,10 @@ use std::fmt;
 use domain::ContentHash;
 use serde::{Deserialize, Serialize};
 
+mod signed_url;
 mod socket;
 
+pub use signed_url::SignedUrl;
 pub use socket::{Fault, FromSync, ToSync};
 
 /// Where files are cut, in bytes.
@@ -234,7 +236,7 @@ pub enum Offered {
     /// It is wanted.
     Upload {
         /// Where: a path of the link with its signature, good for this content alone and for five minutes.
-        url: String,
+        url: SignedUrl,
     },
     /// It is being removed at this moment: offer it again in a while.
     Later,
@@ -290,7 +292,7 @@ pub enum SyncAnswer {
     /// To `fetch`.
     Fetch {
         /// One URL for each content, in order.
-        urls: Vec<String>,
+        urls: Vec<SignedUrl>,
     },
 }
 

@@ -7,7 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use domain::ContentHash;
-use protocol::{Content, FileRecord, FromSync, Kept, KnownFile, PathBytes, Piece, SYNC_ITEMS, SyncAnswer, SyncRequest};
+use protocol::{
+    Content, FileRecord, FromSync, Kept, KnownFile, PathBytes, Piece, SYNC_ITEMS, SignedUrl, SyncAnswer, SyncRequest,
+};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
@@ -347,7 +349,7 @@ impl Fetching {
 fn sign(
     contents: impl Iterator<Item = Content>,
     uplink: &mut Uplink,
-) -> Result<HashMap<ContentHash, String>, UplinkError> {
+) -> Result<HashMap<ContentHash, SignedUrl>, UplinkError> {
     let mut seen = HashSet::new();
     let contents: Vec<Content> = contents.filter(|content| seen.insert(content.sha256)).collect();
     let names: Vec<ContentHash> = contents.iter().map(|content| content.sha256).collect();

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
-use protocol::{Content, Fault, FromSync, SYNC_BYTES, SyncAnswer, SyncRequest, ToSync};
+use protocol::{Content, Fault, FromSync, SYNC_BYTES, SignedUrl, SyncAnswer, SyncRequest, ToSync};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 /// What could not be had of PID 1, or of the control plane through it.
@@ -76,14 +76,26 @@ impl Uplink {
     }
 
     /// Begins to upload a part of a file; [`Uplink::wait`] says what came of it.
-    pub(crate) fn put(&mut self, url: String, file: impl AsFd, at: u64, content: Content) -> Result<u64, UplinkError> {
+    pub(crate) fn put(
+        &mut self,
+        url: SignedUrl,
+        file: impl AsFd,
+        at: u64,
+        content: Content,
+    ) -> Result<u64, UplinkError> {
         let (number, bytes) = (self.number(), content.bytes);
         self.say(&FromSync::Put { number, url, at, bytes }, Some(file.as_fd()))?;
         Ok(number)
     }
 
     /// Begins to fetch a part of a file.
-    pub(crate) fn get(&mut self, url: String, file: impl AsFd, at: u64, content: Content) -> Result<u64, UplinkError> {
+    pub(crate) fn get(
+        &mut self,
+        url: SignedUrl,
+        file: impl AsFd,
+        at: u64,
+        content: Content,
+    ) -> Result<u64, UplinkError> {
         let (number, bytes) = (self.number(), content.bytes);
         self.say(&FromSync::Get { number, url, at, bytes }, Some(file.as_fd()))?;
         Ok(number)

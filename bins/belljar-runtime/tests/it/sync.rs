@@ -11,7 +11,8 @@ use domain::ContentHash;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use link::server::{FileSource, ServiceAnswer};
 use protocol::{
-    Content, FileRecord, Kept, Offered, PathBytes, Piece, Refusal, RefusalCode, SyncAnswer, SyncCall, SyncRequest,
+    Content, FileRecord, Kept, Offered, PathBytes, Piece, Refusal, RefusalCode, SignedUrl, SyncAnswer, SyncCall,
+    SyncRequest,
 };
 use tokio::sync::Semaphore;
 
@@ -33,7 +34,7 @@ pub(crate) struct Keeps {
 
 impl Keeps {
     pub(crate) fn answer(&self, call: SyncCall) -> Result<SyncAnswer, Refusal> {
-        let url = |content: &Content| format!("/v1/objects/{}?signed=1", content.sha256);
+        let url = |content: &Content| SignedUrl::from(format!("/v1/objects/{}?signed=1", content.sha256));
         Ok(match call.request {
             SyncRequest::Begin => SyncAnswer::Begun {
                 missing: self.missing.lock().unwrap().len() as u64,

@@ -556,7 +556,7 @@ async fn threat_116_and_117_and_118_a_sandbox_reaches_its_own_contents_only() {
     .unwrap() else {
         panic!("another answer");
     };
-    assert_eq!(urls, [String::new()]);
+    assert_eq!(urls, [protocol::SignedUrl::default()]);
     // A URL that this installation signed for another session opens nothing on this link.
     let theirs = Ticket {
         key: Key {

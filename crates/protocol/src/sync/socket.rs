@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{DiskId, SyncAnswer, SyncRequest};
+use super::{DiskId, SignedUrl, SyncAnswer, SyncRequest};
 
 /// What the process that watches the workspace says to PID 1. It has no token and no way out.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub enum FromSync {
         /// Given back with the answer.
         number: u64,
         /// Where to.
-        url: String,
+        url: SignedUrl,
         /// The first byte's place in the file.
         at: u64,
         /// How many.
@@ -37,7 +37,7 @@ pub enum FromSync {
         /// Given back with the answer.
         number: u64,
         /// Where from.
-        url: String,
+        url: SignedUrl,
         /// The first byte's place in the file.
         at: u64,
         /// How many.

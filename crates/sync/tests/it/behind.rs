@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use channel::{Descriptors, Lines};
 use domain::ContentHash;
-use protocol::{Fault, FileRecord, FromSync, Offered, SYNC_BYTES, SyncAnswer, SyncRequest, ToSync};
+use protocol::{Fault, FileRecord, FromSync, Offered, SYNC_BYTES, SignedUrl, SyncAnswer, SyncRequest, ToSync};
 use sha2::{Digest, Sha256};
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
@@ -136,8 +136,8 @@ impl Behind {
 }
 
 impl State {
-    fn sign(&self, sha256: ContentHash) -> String {
-        format!("{sha256} {}", self.clock + GOOD_FOR)
+    fn sign(&self, sha256: ContentHash) -> SignedUrl {
+        format!("{sha256} {}", self.clock + GOOD_FOR).into()
     }
 
     /// What a URL leads to, when it is good; time passes.
