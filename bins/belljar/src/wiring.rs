@@ -285,6 +285,7 @@ pub(crate) fn files(settings: &Settings, own: &Path, source: &Arc<dyn Source>) -
             plain_http: bucket.plain_http,
             access_key: asked(&bucket.access_key),
             secret_key: asked(&bucket.secret_key),
+            session_token: bucket.session_token.as_ref().map(asked),
         })),
     };
     Ok(Some(Files {

@@ -49,6 +49,8 @@ pub struct S3Settings {
     pub access_key: Credential,
     /// The secret access key.
     pub secret_key: Credential,
+    /// What comes with keys that are good for some hours only.
+    pub session_token: Option<Credential>,
 }
 
 /// A request that needs no key any more. Its URL is a secret as long as it is good.
@@ -134,6 +136,8 @@ impl S3 {
         let S3Settings { region, prefix, .. } = &*self.settings;
         let access_key = self.settings.access_key.get().map_err(unavailable(SIGN))?;
         let secret_key = self.settings.secret_key.get().map_err(unavailable(SIGN))?;
+        let session_token = self.settings.session_token.as_ref().map(Credential::get);
+        let session_token = session_token.transpose().map_err(unavailable(SIGN))?;
         let mut url = (*self.base).clone();
         let parts = [url.path(), prefix.as_str(), &key.to_string()].map(|part| part.trim_matches('/').to_owned());
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
@@ -153,7 +157,7 @@ impl S3 {
         let keys = signing::Keys {
             access_key: access_key.expose(),
             secret_key: &secret_key,
-            session_token: None,
+            session_token: session_token.as_ref(),
         };
         let scope = signing::Scope { region, service: "s3" };
         let query = signing::presign(&request, &keys, scope, now.0 / 1_000, GOOD_FOR).map_err(unavailable(SIGN))?;

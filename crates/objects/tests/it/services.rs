@@ -14,6 +14,7 @@ use crate::local::{content, keeps_objects, key, pieces};
 
 const ACCESS_KEY: &str = "AKEXAMPLE";
 const SECRET_KEY: &str = "an-example-of-a-secret-key";
+const SESSION_TOKEN: &str = "of-temporary-keys";
 const BUCKET: &str = "workspaces";
 
 struct Service {
@@ -106,6 +107,7 @@ fn objects(service: &Service, secret_key: &str) -> Objects {
         plain_http: true,
         access_key: Secret::new(ACCESS_KEY).into(),
         secret_key: Secret::new(secret_key).into(),
+        session_token: None,
     };
     Objects::open(Store::S3(Box::new(settings))).unwrap()
 }
@@ -192,6 +194,7 @@ async fn threat_123_a_presigned_url_is_in_no_log() {
         plain_http: true,
         access_key: Secret::new(ACCESS_KEY).into(),
         secret_key: Secret::new(SECRET_KEY).into(),
+        session_token: Some(Secret::new(SESSION_TOKEN).into()),
     };
     let objects = Objects::open(Store::S3(Box::new(settings))).unwrap();
     let content = key(SessionId::new(), b"x");
@@ -200,6 +203,11 @@ async fn threat_123_a_presigned_url_is_in_no_log() {
         .unwrap()
         .unwrap();
     assert!(presigned.url.expose().contains("X-Amz-Signature"));
+    let temporary = format!("X-Amz-Security-Token={SESSION_TOKEN}");
+    assert!(
+        presigned.url.expose().contains(&temporary),
+        "temporary keys are told so"
+    );
     let put = objects.put(content, 1, pieces(b"x")).await.unwrap_err();
     let got = objects.head(content).await.unwrap_err();
     for said in [
@@ -208,7 +216,7 @@ async fn threat_123_a_presigned_url_is_in_no_log() {
         format!("{got:?} {got}"),
         format!("{objects:?}"),
     ] {
-        for secret in ["X-Amz-Signature", SECRET_KEY, "Credential"] {
+        for secret in ["X-Amz-Signature", SECRET_KEY, SESSION_TOKEN, "Credential"] {
             assert!(!said.contains(secret), "{said}");
         }
     }

@@ -58,5 +58,11 @@ pub(super) const OBJECTS: Section = Section {
             "\"store:s3-secret-key\"",
             "The secret access key.",
         ),
+        unset(
+            "session_token",
+            Kind::Reference,
+            "\"file:/run/s3/session-token\"",
+            "The session token, where the keys are temporary. All three are read anew for each request: whoever renews them writes them where they are referred to.",
+        ),
     ],
 };

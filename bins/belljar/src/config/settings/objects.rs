@@ -29,16 +29,21 @@ pub(crate) struct Bucket {
     pub(crate) plain_http: bool,
     pub(crate) access_key: Reference,
     pub(crate) secret_key: Reference,
+    pub(crate) session_token: Option<Reference>,
 }
 
 impl Objects {
     /// The references to secrets, by key.
     pub(crate) fn references(&self) -> Vec<(String, Reference)> {
         match &self.place {
-            ObjectPlace::S3(bucket) => vec![
-                ("objects.access_key".to_owned(), bucket.access_key.clone()),
-                ("objects.secret_key".to_owned(), bucket.secret_key.clone()),
-            ],
+            ObjectPlace::S3(bucket) => [
+                ("objects.access_key", Some(&bucket.access_key)),
+                ("objects.secret_key", Some(&bucket.secret_key)),
+                ("objects.session_token", bucket.session_token.as_ref()),
+            ]
+            .into_iter()
+            .filter_map(|(key, reference)| Some((key.to_owned(), reference?.clone())))
+            .collect(),
             ObjectPlace::Nowhere | ObjectPlace::Local => Vec::new(),
         }
     }
@@ -55,6 +60,7 @@ pub(super) fn objects(reader: &mut Reader) -> Option<Objects> {
     let plain_http = reader.flag("objects.plain_http");
     let access_key = reader.reference("objects.access_key");
     let secret_key = reader.reference("objects.secret_key");
+    let session_token = reader.reference("objects.session_token");
     let place = match kind?.as_str() {
         "none" => ObjectPlace::Nowhere,
         "s3" => {
@@ -79,6 +85,7 @@ pub(super) fn objects(reader: &mut Reader) -> Option<Objects> {
                 plain_http: plain_http?,
                 access_key: access_key?,
                 secret_key: secret_key?,
+                session_token,
             })
         }
         _ => ObjectPlace::Local,

@@ -77,6 +77,7 @@ impl Bucket {
             plain_http: true,
             access_key: Secret::new("key").into(),
             secret_key: Secret::new("secret").into(),
+            session_token: None,
         };
         Objects::open(Store::S3(Box::new(settings))).unwrap()
     }
