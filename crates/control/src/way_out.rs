@@ -22,6 +22,9 @@ use crate::live::{Live, Lives};
 /// Makes a broker, given what the sessions' scopes say, who is told of what was tried, and who owns its tasks.
 pub type MakeBroker = dyn FnOnce(Arc<Decide>, AuditSender, Tasks) -> Result<Broker, BrokerError> + Send;
 
+/// The layer of rules that are no scope's: those of `[egress.rules]`, and that there are none.
+const INSTALLATION: &str = "installation";
+
 /// A connection that may be.
 struct Allowed(Admitted);
 
@@ -180,7 +183,7 @@ impl Control {
             let run = live.active().map(|active| active.run);
             let mut entry = AuditEntry::about("egress.denied", live.session, detail)
                 .of(live.session, run)
-                .decided("deny", "", "no_egress");
+                .decided("deny", INSTALLATION, "no_egress");
             entry.facts.host = Some(target.host.clone());
             self.write_down(live.session, vec![entry], vec![target.event()]).await;
         }
@@ -248,9 +251,12 @@ impl Control {
 }
 
 fn entry(record: &Record, run: Option<RunId>) -> AuditEntry {
-    let (action, decision, code) = match &record.outcome {
-        Outcome::Allowed => ("egress.allowed", "allow", None),
-        Outcome::Denied(denied) => ("egress.denied", "deny", Some(denied.code.as_str())),
+    let (action, decision, layer, code) = match &record.outcome {
+        Outcome::Allowed => ("egress.allowed", "allow", INSTALLATION, None),
+        Outcome::Denied(denied) => {
+            let layer = denied.layer.as_deref().unwrap_or(INSTALLATION);
+            ("egress.denied", "deny", layer, Some(denied.code.as_str()))
+        }
     };
     let request = record.request.as_ref().map(|request| {
         json!({
@@ -270,7 +276,7 @@ fn entry(record: &Record, run: Option<RunId>) -> AuditEntry {
     });
     let mut entry = AuditEntry::about(action, record.session, detail)
         .of(record.session, run)
-        .decided(decision, "", record.rule.as_deref().unwrap_or_default())
+        .decided(decision, layer, record.rule.as_deref().unwrap_or_default())
         .carried(record.sent.saturating_add(record.received), record.took);
     entry.facts.host = Some(record.host.clone());
     entry

@@ -121,6 +121,9 @@ pub struct Denied {
     pub code: Code,
     /// The rule that decided; where none did, what was missing.
     pub rule: Option<String>,
+    /// The layer of the session's scope that the rule is of; none: it is the installation's own. For the audit alone.
+    #[serde(skip)]
+    pub layer: Option<String>,
     /// Why, for people: what was tried, on what.
     pub reason: String,
     /// What to do.
@@ -133,6 +136,7 @@ impl Denied {
         Self {
             code,
             rule: None,
+            layer: None,
             reason: reason.into(),
             remedy: remedy.into(),
         }
@@ -143,6 +147,15 @@ impl Denied {
     pub fn by(self, rule: impl Into<String>) -> Self {
         Self {
             rule: Some(rule.into()),
+            ..self
+        }
+    }
+
+    /// The same, the rule being of a layer of the session's scope.
+    #[must_use]
+    pub fn of(self, layer: impl Into<String>) -> Self {
+        Self {
+            layer: Some(layer.into()),
             ..self
         }
     }

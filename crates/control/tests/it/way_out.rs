@@ -110,4 +110,14 @@ async fn a_name_is_known_where_scope_and_rules_both_say_so() {
     assert!(!said.iter().rev().nth(1).unwrap().contains("resolved"), "{said:?}");
     let denied = world.audited("egress.denied").await;
     assert_eq!(denied.len(), 5, "{denied:#?}");
+    let layer = |host: &str| {
+        let facts = denied.iter().map(|record| &record.entry.facts);
+        let mut layers = facts.filter(|facts| facts.host.as_deref() == Some(host));
+        layers.next_back().and_then(|facts| facts.layer.clone())
+    };
+    assert_eq!(layer("evil.example.com").as_deref(), Some("installation"));
+    assert!(
+        layer("docs.example.com").is_some_and(|layer| layer.starts_with("session")),
+        "{denied:#?}"
+    );
 }

@@ -81,7 +81,7 @@ impl Inner {
             ),
         };
         let reason = format!("{place} is not reached: {}", decision.reason);
-        Err(Denied::new(code, reason, remedy).by(decision.rule))
+        Err(Denied::new(code, reason, remedy).by(decision.rule).of(decision.layer))
     }
 
     fn no_rule(&self, destination: &Destination, port: Option<u16>) -> Denied {
