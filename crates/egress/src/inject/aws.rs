@@ -37,6 +37,13 @@ pub(crate) struct Target {
     service: String,
 }
 
+impl Target {
+    /// The service's name in the signature.
+    pub(crate) fn service(&self) -> &str {
+        &self.service
+    }
+}
+
 /// What stands for the body in a signature.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum Payload {

@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::body::{Download, Ledger};
 use super::pool::{Key, Load};
 use super::strict::Tunnel;
-use super::tokens::TokenAnswers;
+use super::tokens::Handling;
 use super::upload::{Meter, Upload};
 use super::upstream::{self, Line};
 use super::{Decided, Matching, Pending, Shared, answer, facts, select, websocket};
@@ -56,7 +56,7 @@ struct Outgoing {
     scrub: Scrub,
     /// Whether anything was put into it.
     injected: bool,
-    tokens: TokenAnswers,
+    tokens: Handling,
     client: Option<hyper::upgrade::OnUpgrade>,
 }
 

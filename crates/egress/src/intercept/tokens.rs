@@ -28,8 +28,31 @@ pub enum TokenAnswers {
     Pass,
 }
 
-/// The last part of paths where tokens are handed out.
-const ENDPOINTS: [&str; 9] = [
+/// What is done with one request's answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Handling {
+    Pass,
+    Deny,
+    /// Its tokens are replaced.
+    Replace {
+        /// It is an API of AWS, whose answers also hold other things, in JSON or XML by what it is called.
+        aws: bool,
+    },
+}
+
+/// Services of AWS that hand out credentials, by their name in signatures.
+const AWS_SERVICES: [&str; 7] = [
+    "codeartifact",
+    "cognito-identity",
+    "ecr",
+    "ecr-public",
+    "s3express",
+    "sso",
+    "sts",
+];
+
+/// The last part of paths where tokens are handed out, or what follows its last colon.
+const ENDPOINTS: [&str; 12] = [
     "token",
     "tokens",
     "access_token",
@@ -39,10 +62,13 @@ const ENDPOINTS: [&str; 9] = [
     "token.json",
     "registration-token",
     "api-token",
+    "generateaccesstoken",
+    "generateidtoken",
+    "signjwt",
 ];
 
 /// The fields that hold them.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 20] = [
     "access_token",
     "refresh_token",
     "id_token",
@@ -55,10 +81,18 @@ const FIELDS: [&str; 12] = [
     "refreshToken",
     "idToken",
     "client_secret",
+    "signedJwt",
+    "authorizationToken",
+    "authorization_token",
+    "SecretAccessKey",
+    "secretAccessKey",
+    "SecretKey",
+    "SessionToken",
+    "sessionToken",
 ];
 
 /// What happens to this request's answer.
-pub(super) fn answers(rule: &Rule, head: &Head) -> TokenAnswers {
+pub(super) fn handling(rule: &Rule, head: &Head) -> Handling {
     let path = Segments::parse(&head.path);
     let named = rule.token_paths.as_ref().is_some_and(|patterns| {
         path.as_ref().is_none_or(|path| {
@@ -78,21 +112,36 @@ pub(super) fn answers(rule: &Rule, head: &Head) -> TokenAnswers {
         None => may_be_endpoint(&head.path),
     };
     if !named && !known {
-        return TokenAnswers::Pass;
+        return Handling::Pass;
     }
     let answers = rule.tokens.unwrap_or(if rule.injects() || named {
         TokenAnswers::Replace
     } else {
         TokenAnswers::Pass
     });
-    if answers == TokenAnswers::Replace && known && path.is_none() {
-        return TokenAnswers::Deny;
+    match answers {
+        TokenAnswers::Replace if known && path.is_none() => Handling::Deny,
+        TokenAnswers::Replace => Handling::Replace { aws: false },
+        TokenAnswers::Deny => Handling::Deny,
+        TokenAnswers::Pass => Handling::Pass,
     }
-    answers
+}
+
+/// What happens to the answer of a request that is signed for this service of AWS. Its path says nothing: there is one for all.
+pub(super) fn handling_of_aws(rule: &Rule, service: &str, by_path: Handling) -> Handling {
+    if !AWS_SERVICES.contains(&service) {
+        return by_path;
+    }
+    match rule.tokens.unwrap_or(TokenAnswers::Replace) {
+        TokenAnswers::Replace => Handling::Replace { aws: true },
+        TokenAnswers::Deny => Handling::Deny,
+        TokenAnswers::Pass => Handling::Pass,
+    }
 }
 
 fn is_endpoint(segment: &str) -> bool {
-    ENDPOINTS.contains(&segment.trim().to_ascii_lowercase().as_str())
+    let last = segment.rsplit(':').next().unwrap_or_default();
+    ENDPOINTS.contains(&last.trim().to_ascii_lowercase().as_str())
 }
 
 /// Whether a path that servers read differently is a token endpoint for one of them: any part of it is, or it is encoded
@@ -120,12 +169,18 @@ pub(super) fn denied(rule: &str) -> Denied {
     .by(rule)
 }
 
-/// An answer with its tokens replaced.
-pub(super) fn replace(headers: &HeaderMap, body: &[u8], rule: &str) -> Result<Bytes, Denied> {
+/// An answer with its tokens replaced. What cannot be read is refused, as is XML of AWS that holds some.
+pub(super) fn replace(headers: &HeaderMap, body: &[u8], rule: &str, aws: bool) -> Result<Bytes, Denied> {
     if body.is_empty() {
         return Ok(Bytes::new());
     }
-    match Escape::of(headers) {
+    let escape = match body.trim_ascii_start().first() {
+        // AWS calls its JSON by names of its own.
+        Some(b'{' | b'[') if aws => Escape::Json,
+        Some(b'<') if aws => return without_tokens(body, rule),
+        _ => Escape::of(headers),
+    };
+    match escape {
         Escape::Json => {
             let mut value: Value = serde_json::from_slice(body).map_err(|_| denied(rule))?;
             replace_in(&mut value);
@@ -144,6 +199,15 @@ pub(super) fn replace(headers: &HeaderMap, body: &[u8], rule: &str) -> Result<By
         }
         Escape::None => Err(denied(rule)),
     }
+}
+
+/// XML without an element that holds a token.
+fn without_tokens(body: &[u8], rule: &str) -> Result<Bytes, Denied> {
+    let text = std::str::from_utf8(body).map_err(|_| denied(rule))?;
+    if FIELDS.iter().any(|name| text.contains(&format!("{name}>"))) {
+        return Err(denied(rule));
+    }
+    Ok(Bytes::copy_from_slice(body))
 }
 
 fn replace_in(value: &mut Value) {

@@ -11,7 +11,7 @@ use super::{Exchange, Outgoing, unbound};
 use crate::inject::aws::Payload;
 use crate::inject::chunked::Resign;
 use crate::inject::{self, Escape, Head, Injected, placeholder};
-use crate::intercept::tokens::{self, TokenAnswers};
+use crate::intercept::tokens::{self, Handling};
 use crate::intercept::upload::{self, Upload, Watch};
 use crate::intercept::{Decided, Matching, select, websocket};
 use crate::{Code, Denied, Rule, Scheme};
@@ -60,8 +60,8 @@ impl Exchange {
         let rule = select::rule(decided, matching, &head)?;
         let name = rule.name.as_str();
         check_media(&rule, &head)?;
-        let tokens = tokens::answers(&rule, &head);
-        if tokens == TokenAnswers::Deny {
+        let mut tokens = tokens::handling(&rule, &head);
+        if tokens == Handling::Deny {
             return Err(tokens::denied(name));
         }
         let mut upload = Upload::new(
@@ -90,6 +90,12 @@ impl Exchange {
             Some(aws) => Some((aws, aws.prepare(&mut head, rule.paths.is_some(), name)?)),
             None => None,
         };
+        if let Some((_, (target, _))) = &signed {
+            tokens = tokens::handling_of_aws(&rule, target.service(), tokens);
+            if tokens == Handling::Deny {
+                return Err(tokens::denied(name));
+            }
+        }
         if let Some(place) = placeholder::in_head(&head) {
             return Err(unbound(place, name));
         }

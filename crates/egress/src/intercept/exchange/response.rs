@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use scrub::Scrub;
 
 use crate::intercept::body::{Decoder, Download, clean_headers};
-use crate::intercept::tokens::{self, TokenAnswers};
+use crate::intercept::tokens::{self, Handling};
 use crate::{Code, Denied, Rule};
 
 /// Headers that are between two neighbours only, or would lead the client round the broker (threats 4, 37).
@@ -47,7 +47,7 @@ pub(super) fn switching(reply: &Response<Incoming>, scrub: &Scrub) -> Response<D
 pub(super) async fn clean(
     reply: Response<Incoming>,
     scrub: Scrub,
-    tokens: TokenAnswers,
+    tokens: Handling,
     rule: &Rule,
 ) -> Result<Response<Download>, Denied> {
     let (parts, incoming) = reply.into_parts();
@@ -56,7 +56,7 @@ pub(super) async fn clean(
         headers.remove(name);
     }
     let has_body = !http_body::Body::is_end_stream(&incoming);
-    let must_read = !scrub.is_nothing() || tokens == TokenAnswers::Replace;
+    let must_read = !scrub.is_nothing() || matches!(tokens, Handling::Replace { .. });
     let mut decoder = None;
     if must_read {
         if parts.status == StatusCode::PARTIAL_CONTENT {
@@ -69,12 +69,14 @@ pub(super) async fn clean(
         clean_headers(&mut headers, &scrub);
     }
     let mut body = Download::upstream(incoming, scrub, decoder);
-    if tokens == TokenAnswers::Replace && has_body {
+    if let Handling::Replace { aws } = tokens
+        && has_body
+    {
         let whole = Limited::new(body, tokens::ANSWER)
             .collect()
             .await
             .map_err(|_| bad(&rule.name, "a token endpoint said too much, or broke off"))?;
-        let replaced = tokens::replace(&headers, &whole.to_bytes(), &rule.name)?;
+        let replaced = tokens::replace(&headers, &whole.to_bytes(), &rule.name, aws)?;
         headers.remove(header::CONTENT_LENGTH);
         headers.remove(header::ETAG);
         body = Download::whole(replaced);

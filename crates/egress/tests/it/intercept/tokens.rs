@@ -38,6 +38,7 @@ async fn threat_050_a_token_endpoint_answers_with_placeholders() {
         "/oauth/token;x=1",
         "/oauth/token/;x=1",
         "/oauth/token%3bx",
+        "/v1/projects/-/serviceAccounts/robot:generateAccessToken",
     ] {
         let reply = house
             .ask(HOST, request("POST", HOST, path, &[], "grant_type=refresh_token"))
@@ -130,4 +131,65 @@ async fn threat_051_a_rule_may_deny_token_endpoints_or_let_them_pass() {
     house.change(2, &[("bound", &passing)]);
     let reply = house.ask(HOST, request("POST", HOST, "/oauth/token", &[], "")).await;
     assert!(reply.body.contains("gho_real"));
+}
+
+/// One that is signed for `service`, as an AWS client that has only placeholders signs it.
+fn signed(host: &str, service: &str, wants: &str) -> http::Request<http_body_util::Full<bytes::Bytes>> {
+    let authorization = format!(
+        "AWS4-HMAC-SHA256 Credential=credential-brokered/20260102/eu-central-1/{service}/aws4_request, \
+         SignedHeaders=host;x-amz-date, Signature=00ff"
+    );
+    let headers = [
+        ("authorization", authorization.as_str()),
+        ("x-amz-date", "20260102T000000Z"),
+        ("accept", wants),
+    ];
+    request("POST", host, "/", &headers, "Action=AssumeRole")
+}
+
+#[tokio::test]
+async fn threat_051_credentials_of_aws_are_handed_to_no_sandbox() {
+    const STS: &str = "sts.amazonaws.test";
+    const RULE: &str = r#"aws = { access_key = "env:ACCESS", secret_key = "env:KEY", regions = ["eu-central-1"], services = ["sts", "ecr", "s3"] }"#;
+    let house = House::new(&[("aws", RULE)]);
+    house.secrets.set("env:ACCESS", "AKIDEXAMPLE");
+    house.secrets.set("env:KEY", "a key of the test");
+    let _sts = house
+        .upstream(STS, |seen| {
+            let (media, body) = match seen.header("accept").first().map(String::as_str) {
+                Some("xml") => ("text/xml", "<AssumeRoleResult><Credentials><SecretAccessKey>gho_real</SecretAccessKey></Credentials></AssumeRoleResult>"),
+                Some("who") => ("text/xml", "<GetCallerIdentityResult><Account>1234</Account></GetCallerIdentityResult>"),
+                Some("text") => ("text/plain", "gho_real"),
+                _ => ("application/x-amz-json-1.1", r#"{"authorizationData":[{"authorizationToken":"gho_real","expiresAt":1}]}"#),
+            };
+            let mut answer = text(body);
+            answer.headers_mut().insert("content-type", media.parse().unwrap());
+            answer
+        })
+        .await;
+    for (service, wants) in [("sts", "xml"), ("sts", "text")] {
+        let reply = house.ask(STS, signed(STS, service, wants)).await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (StatusCode::FORBIDDEN, "token_endpoint"),
+            "{service} {wants}: {}",
+            reply.body
+        );
+    }
+    let reply = house.ask(STS, signed(STS, "sts", "who")).await;
+    assert!(
+        reply.body.contains("<Account>1234</Account>"),
+        "who it is may be known: {}",
+        reply.body
+    );
+    let reply = house.ask(STS, signed(STS, "ecr", "json")).await;
+    let body: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+    assert_eq!(body["authorizationData"][0]["authorizationToken"], PLACEHOLDER);
+    assert_eq!(body["authorizationData"][0]["expiresAt"], 1);
+    let reply = house.ask(STS, signed(STS, "s3", "text")).await;
+    assert_eq!(reply.body, "gho_real", "objects are read by nobody");
+
+    house.change(2, &[("aws", &format!("{RULE}\ntokens = \"pass\""))]);
+    let reply = house.ask(STS, signed(STS, "sts", "xml")).await;
+    assert!(reply.body.contains("gho_real"), "where a rule says so");
 }
