@@ -39,6 +39,7 @@ const fn planned(row: Row, name: &'static str, uses: &'static [&'static str]) ->
 
 /// Every crate there is.
 pub(crate) const PLAN: &[Planned] = &[
+    planned(Row::Base, "calls", &[]),
     planned(Row::Base, "causes", &[]),
     planned(Row::Base, "channel", &[]),
     planned(Row::Base, "dial", &["secret"]),
@@ -62,7 +63,7 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(Row::Pure, "sql", &[]),
     planned(Row::Seam, "agent", &["domain", "protocol"]),
     // What providers of containers have in common; they do not know each other.
-    planned(Row::Seam, "containers", &["domain", "sandbox", "sys"]),
+    planned(Row::Seam, "containers", &["calls", "domain", "sandbox", "sys"]),
     planned(Row::Seam, "sandbox", &["domain", "lifecycle"]),
     planned(
         Row::Adapter,
@@ -112,6 +113,8 @@ pub(crate) const PLAN: &[Planned] = &[
         "runtime",
         &[
             "agent",
+            // Where nobody could give the sandbox its list of system calls, the runtime does.
+            "calls",
             "causes",
             "channel",
             "domain",
@@ -251,7 +254,7 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(
         Row::Development,
         "providers-of-containers",
-        &["redirect", "sandbox", "sys"],
+        &["calls", "redirect", "sandbox", "sys"],
     ),
     planned(Row::Development, "xtask", &[]),
 ];
