@@ -1,10 +1,14 @@
 //! What holds a sandbox in: limits, the link, a network that leads nowhere.
 
+use std::time::Instant;
+
 use super::{Subject, within};
 use crate::{Limits, SandboxSpec, SandboxState, SandboxStatus, capture, inside};
 
 /// The processor time that is spent to see that there is little of it, in seconds.
 const SPENT: f64 = 0.2;
+/// How long a program runs of which the machine counts what it spends, in seconds.
+const SPUN: f64 = 2.0;
 
 /// Tells where each connection was bound for, answers questions, and is the one that dials and asks.
 const CAPTURED: &str = r#"
@@ -146,11 +150,31 @@ impl Subject {
             "python3 -c 'import time; began = time.monotonic()\nwhile time.process_time() < {SPENT}: pass\nprint(time.monotonic() - began)'"
         );
         let took: f64 = self.sh(&made, &spend).await.parse().expect("a number of seconds");
-        assert!(took > SPENT * 4.0, "{SPENT} s of a tenth of a processor in {took} s");
+        if took <= SPENT * 4.0 {
+            self.the_machine_counts_little(&made).await;
+        }
         let usage = within("usage", self.provider.usage(spec.id)).await;
         let usage = usage.expect("ask for the usage");
         assert!(usage.cpu_micros >= 200_000 && usage.memory_bytes > 0, "{usage:?}");
         self.remove(&spec).await;
+    }
+
+    /// Where a kernel inside takes waiting for spending, the machine says what a program was given that never stops.
+    async fn the_machine_counts_little(&self, made: &SandboxStatus) {
+        let counted = async || {
+            let usage = within("usage", self.provider.usage(made.id)).await;
+            usage.expect("ask for the usage").cpu_micros
+        };
+        let spin = format!(
+            "python3 -c 'import time; began = time.monotonic()\nwhile time.monotonic() - began < {SPUN}: pass'"
+        );
+        let (before, began) = (counted().await, Instant::now());
+        self.sh(made, &spin).await;
+        let (spent, took) = (counted().await - before, began.elapsed().as_micros());
+        assert!(
+            spent > 0 && u128::from(spent) * 4 < took,
+            "{spent} µs of a tenth of a processor in {took} µs"
+        );
     }
 
     pub(super) async fn the_link_is_the_runtime_s_alone(&self) {
