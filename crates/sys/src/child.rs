@@ -1,10 +1,12 @@
 //! What becomes of a child process.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Has the kernel kill (SIGKILL) what this command starts as soon as the thread that starts it ends, however it ends. So it is to
@@ -29,6 +31,22 @@ pub fn end_with_parent(command: &mut Command) {
     // calls, and errors that allocate nothing.
     unsafe { command.pre_exec(prepare) };
 }
+
+/// Has the kernel end what this command starts, and what that starts, before others where memory ends: by how many thousandths of
+/// it they count as larger than they are (`oom_score_adj`).
+pub fn end_first(command: &mut Command, thousandths: u16) {
+    let text = thousandths.to_string();
+    let prepare = move || {
+        let file = rustix::fs::open(OWN_SCORE, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(&file, text.as_bytes())?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec only what is safe after a fork of a process with threads may happen: these are system calls
+    // on a constant, on bytes that were there before, and on a descriptor; errors allocate nothing.
+    unsafe { command.pre_exec(prepare) };
+}
+
+const OWN_SCORE: &CStr = c"/proc/self/oom_score_adj";
 
 /// Hands a socket to what this command starts, as systemd does: descriptor 3, and `LISTEN_FDS`. The process is not named, as it
 /// is not known before it starts; who takes the socket is to do without. The socket is to be open whenever the command starts:
@@ -145,6 +163,14 @@ mod tests {
         });
         let mut child = starting.join().expect("a thread that ends");
         assert_eq!(child.wait().expect("its end").signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn a_child_that_ends_first_counts_as_larger() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat /proc/self/oom_score_adj"]);
+        end_first(&mut command, 1_000);
+        assert_eq!(command.output().expect("it runs").stdout, b"1000\n");
     }
 
     #[test]
