@@ -6,11 +6,14 @@
 pub mod trial;
 
 use std::fs;
+use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::{ProviderError, inside};
 
+use crate::cgroup::Group;
 use crate::process::Process;
 
 /// How long the runtime may take to be started once the container is made; it takes thousandths of that.
@@ -23,27 +26,77 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// # Errors
 /// [`ProviderError::Machine`] where it does not hold, or nothing is heard of it.
 pub fn require_list(first: &Process, maker: &str, code: impl FnOnce() -> Option<i32>) -> Result<(), ProviderError> {
-    let name = format!("/proc/{}/comm", first.identity.pid);
     let begun = Instant::now();
     loop {
         // In this order: what has ended may have given its number away.
-        let named =
-            fs::read_to_string(&name).is_ok_and(|name| name.trim_end().as_bytes() == inside::LISTED_NAME.to_bytes());
+        let named = says_that_it_holds(first.identity.pid);
         match (named, first.lives()) {
             (true, true) => return Ok(()),
-            // For any other reason it is somebody else's to notice, and to say why.
-            (_, false) => return code().and_then(|code| refusal(code, maker)).map_or(Ok(()), Err),
-            (false, true) if begun.elapsed() > PATIENCE => {
-                return Err(ProviderError::Machine {
-                    lacks: format!(
-                        "what {maker} started did not say within {} seconds that the list of system calls holds, so it is not let \
-                         begin: look at that maker's own messages, or take another OCI runtime (apt-get install runc)",
-                        PATIENCE.as_secs()
-                    ),
-                });
-            }
+            (_, false) => return ended(code, maker),
+            (false, true) if begun.elapsed() > PATIENCE => return Err(silent(maker)),
             (false, true) => thread::sleep(LOOK_AGAIN),
         }
+    }
+}
+
+/// The same of a PID 1 that a kernel of its own answers. That it has looked shows at its link, where it dials only then. What it
+/// called itself before, it told that kernel alone: where this machine's knows of it, there is no other.
+///
+/// # Errors
+/// As [`require_list`]; [`ProviderError::Machine`] where this machine's kernel is the one that answers.
+pub fn require_own_kernel(
+    first: &Process,
+    group: &Group,
+    link: BorrowedFd<'_>,
+    maker: &str,
+    code: impl FnOnce() -> Option<i32>,
+) -> Result<(), ProviderError> {
+    let begun = Instant::now();
+    loop {
+        let mut asked = [
+            PollFd::from_borrowed_fd(link, PollFlags::IN),
+            PollFd::new(first, PollFlags::IN),
+        ];
+        let left = Timespec::try_from(PATIENCE.saturating_sub(begun.elapsed())).ok();
+        match poll(&mut asked, left.as_ref()) {
+            Ok(0) => return Err(silent(maker)),
+            Ok(_) if asked[1].revents().is_empty() => break,
+            Ok(_) => return ended(code, maker),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(ProviderError::failed("listen at the link of a sandbox", error)),
+        }
+    }
+    let mut known = group.processes();
+    known.insert(first.identity.pid);
+    if known.into_iter().any(says_that_it_holds) {
+        return Err(ProviderError::Machine {
+            lacks: format!(
+                "{maker} says that it is gVisor, a kernel of its own, and this machine's kernel answers what it starts: name the \
+                 program that it really is in sandbox.runtime, or install gVisor's"
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Whether this machine's kernel was told so by a process.
+fn says_that_it_holds(pid: i32) -> bool {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+    name.is_ok_and(|name| name.trim_end().as_bytes() == inside::LISTED_NAME.to_bytes())
+}
+
+/// For any other reason than the list it is somebody else's to notice, and to say why.
+fn ended(code: impl FnOnce() -> Option<i32>, maker: &str) -> Result<(), ProviderError> {
+    code().and_then(|code| refusal(code, maker)).map_or(Ok(()), Err)
+}
+
+fn silent(maker: &str) -> ProviderError {
+    ProviderError::Machine {
+        lacks: format!(
+            "what {maker} started did not say within {} seconds that the list of system calls holds, so it is not let begin: look \
+             at that maker's own messages, or take another OCI runtime (apt-get install runc)",
+            PATIENCE.as_secs()
+        ),
     }
 }
 

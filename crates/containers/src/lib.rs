@@ -9,6 +9,7 @@
 //! - [`disk`]: the session's disk with its limit, from a pool; [`mount`]: mounts by descriptor
 //! - [`filtered`]: whether the list of system calls holds for what was started
 //! - `ids`: user ids that no other sandbox of this machine has
+//! - [`kernel`]: whose kernel answers what an OCI runtime starts
 //! - [`library`]: the images of this machine; [`overlay`]: their layers, with what a session writes
 //! - [`owners`]: ids on disk, shown as a sandbox's
 //! - [`process`]: a sandbox's PID 1, told apart from whoever gets its number later
@@ -24,6 +25,7 @@ pub mod confinement;
 pub mod disk;
 pub mod filtered;
 mod ids;
+pub mod kernel;
 pub mod library;
 pub mod maker;
 pub mod mount;

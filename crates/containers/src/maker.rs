@@ -1,7 +1,7 @@
 //! What makes the containers of a provider: an OCI runtime's command, or an engine.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use domain::SandboxId;
@@ -51,6 +51,11 @@ pub trait Maker: fmt::Debug + Send + Sync + 'static {
     /// Where something cannot be removed.
     fn forget(&self, id: SandboxId) -> Result<(), ProviderError>;
 
+    /// How many processes a sandbox has, where its groups do not tell. Blocks; what stands still gives no answer.
+    fn processes(&self, _id: SandboxId) -> Option<u32> {
+        None
+    }
+
     /// What PID 1 said, where it does not say it into [`Order::words`]. Blocks.
     fn words(&self, _id: SandboxId) -> Option<String> {
         None
@@ -68,6 +73,8 @@ pub struct Order<'a> {
     pub spec: &'a SandboxSpec,
     /// The folder of the sandbox, with its link; what is made in it is removed with it.
     pub folder: &'a Folder,
+    /// The listening end of its link.
+    pub link: BorrowedFd<'a>,
     /// Where PID 1's words go.
     pub words: &'a Words,
     /// The uid outside of its root.

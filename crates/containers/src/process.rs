@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,6 +24,13 @@ pub struct Process {
     /// Which one it is.
     pub identity: Identity,
     handle: OwnedFd,
+}
+
+impl AsFd for Process {
+    /// Is ready for reading when the process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
 }
 
 impl Process {

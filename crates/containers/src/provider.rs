@@ -8,6 +8,7 @@ mod restart;
 mod snapshots;
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
@@ -192,7 +193,7 @@ impl SandboxProvider for ContainerProvider {
             held.living()?;
             Ok(SandboxUsage {
                 disk_bytes: shared.workshop.pool.used(held.session()),
-                ..held.group.usage()
+                ..held.usage()
             })
         })
         .await
@@ -289,8 +290,10 @@ impl Shared {
             held.folder.make()?;
             held.folder.write(&held.record)?;
             held.listens(workshop::listen(&held.folder, held.record.root_uid)?);
-            let words = held.words.get_or_init(|| words);
-            let process = self.workshop.make(spec, &held.folder, words, held.record.root_uid)?;
+            let (link, words) = (held.link()?, held.words.get_or_init(|| words));
+            let process = self
+                .workshop
+                .make(spec, &held.folder, link.as_fd(), words, held.record.root_uid)?;
             let attempt = || format!("limit the TCP buffers of sandbox {}", spec.id);
             held.group
                 .limit_tcp_buffers(spec.limits.memory_bytes)

@@ -1,6 +1,7 @@
 //! What sandboxes are made with, whoever makes the container.
 
 use std::fs::{self, File, Permissions};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -68,6 +69,7 @@ impl Workshop {
         &self,
         spec: &SandboxSpec,
         folder: &Folder,
+        link: BorrowedFd<'_>,
         words: &Words,
         root_uid: u32,
     ) -> Result<Process, ProviderError> {
@@ -75,6 +77,7 @@ impl Workshop {
         self.maker.make(&Order {
             spec,
             folder,
+            link,
             words,
             root_uid,
             image: &image,

@@ -1,16 +1,18 @@
 //! The first process of a sandbox.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use calls::FilterError;
 use lifecycle::Tasks;
 use link::client::Client;
 use redirect::{Redirect, RedirectError};
 use rustix::process::{DumpableBehavior, getpid, set_dumpable_behavior};
 use rustix::thread::{CapabilitySet, set_name};
 use sandbox::capture::{DNS_ADDRESS, DNS_ADDRESS_V6, DNS_PORT, TCP_PORT};
-use sandbox::inside::{LINK_DIRECTORY, LINK_SOCKET, LISTED_NAME, MISREAD, UNLISTED};
+use sandbox::inside::{LINK_DIRECTORY, LINK_SOCKET, LISTED_ARGUMENT, LISTED_NAME, LISTS_ARGUMENT, MISREAD, UNLISTED};
 use sys::listed::{Listed, look};
 
 use crate::capture;
@@ -46,6 +48,8 @@ pub(crate) enum Pid1Error {
          what they refuse: another OCI runtime is to make sandboxes (apt-get install runc)"
     )]
     Misread,
+    #[error("the list of system calls was left to this process, and it cannot give it to itself")]
+    List(#[source] FilterError),
     #[error("cannot say that the list of system calls holds")]
     Name(#[source] io::Error),
     #[error("the network was left to this process, and it cannot be sealed")]
@@ -67,13 +71,18 @@ impl Pid1Error {
     }
 }
 
-/// Lives as PID 1, which is to have the list of system calls where it is `listed`. Returns only where it could not begin.
-pub(crate) fn run(listed: bool) -> Result<(), Pid1Error> {
+/// Lives as PID 1. Returns only where it could not begin. The word says what it does about the list of system calls.
+pub(crate) fn run(about_the_list: Option<&OsStr>) -> Result<(), Pid1Error> {
     if !getpid().is_init() {
         return Err(Pid1Error::NotFirst(getpid().as_raw_nonzero().get()));
     }
-    if listed {
-        require_list()?;
+    match about_the_list.and_then(OsStr::to_str) {
+        Some(LISTED_ARGUMENT) => require_list()?,
+        Some(LISTS_ARGUMENT) => {
+            calls::give_to_this_process().map_err(Pid1Error::List)?;
+            require_list()?;
+        }
+        _ => {}
     }
     // The token will be in this memory: no core dump, no ptrace, no /proc/1/mem, not even for another root inside.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(|error| Pid1Error::Dumpable(error.into()))?;

@@ -20,10 +20,8 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         Some("supervise") => return tools::supervise(arguments),
         Some(sandbox::inside::RUNTIME_ARGUMENT) => {
             log::to_stderr();
-            let listed = arguments
-                .next()
-                .is_some_and(|word| word == sandbox::inside::LISTED_ARGUMENT);
-            pid1::run(listed).map_err(|error| (with_causes(&error), error.code()))
+            let about_the_list = arguments.next();
+            pid1::run(about_the_list.as_deref()).map_err(|error| (with_causes(&error), error.code()))
         }
         Some(sync::ROLE) => sync::run().map_err(|error| (with_causes(&error), FAILED)),
         Some(hands::ROLE) => hands::run().map_err(|error| (with_causes(&error), FAILED)),

@@ -1,16 +1,19 @@
 //! What the OCI runtime is told: `config.json`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use containers::attempt::Attempt;
 use containers::cgroup::Hierarchies;
 use containers::confinement::{CAPABILITIES, HOSTNAME, MASKED, READ_ONLY, SLICE_MICROS, open_files};
+use containers::kernel::Kernel;
 use containers::maker::IDS;
 use containers::mount::inodes;
-use containers::seccomp::{self, Masks};
+use containers::seccomp;
 use sandbox::{ProviderError, SandboxSpec, inside};
 use serde_json::{Value, json};
+
+use crate::root::shared;
 
 /// What is told of one sandbox.
 pub(crate) struct Told<'a> {
@@ -19,36 +22,31 @@ pub(crate) struct Told<'a> {
     pub(crate) root_uid: u32,
     pub(crate) environment: &'a [String],
     pub(crate) hierarchies: &'a Hierarchies,
-    /// How the OCI runtime reads rules about bits.
-    pub(crate) masks: Masks,
+    /// Whose kernel answers.
+    pub(crate) kernel: Kernel,
 }
 
 /// The whole of `config.json`.
 pub(crate) fn config(told: &Told<'_>) -> Result<Value, ProviderError> {
     let mapping = json!([{ "containerID": 0, "hostID": told.root_uid, "size": IDS }]);
-    let limits = &told.spec.limits;
-    let files = open_files();
     Ok(json!({
         "ociVersion": "1.0.2",
         "root": { "path": told.root },
         "hostname": HOSTNAME,
         "process": {
             "user": { "uid": 0, "gid": 0, "umask": 0o022 },
-            "args": [inside::RUNTIME, inside::RUNTIME_ARGUMENT, inside::LISTED_ARGUMENT],
+            "args": [inside::RUNTIME, inside::RUNTIME_ARGUMENT, told.kernel.about_the_list()],
             "env": told.environment,
             "cwd": "/",
             "noNewPrivileges": true,
-            "oomScoreAdj": 0,
+            "oomScoreAdj": told.kernel.score(),
             "capabilities": {
                 "bounding": CAPABILITIES, "effective": CAPABILITIES, "permitted": CAPABILITIES,
                 "inheritable": [], "ambient": [],
             },
-            "rlimits": [
-                { "type": "RLIMIT_CORE", "soft": 0, "hard": 0 },
-                { "type": "RLIMIT_NOFILE", "soft": files, "hard": files },
-            ],
+            "rlimits": rlimits(told),
         },
-        "mounts": mounts(limits.memory_bytes),
+        "mounts": mounts(told),
         "linux": {
             // No network: it inherits the one that the OCI runtime is started in.
             "namespaces": [
@@ -59,36 +57,62 @@ pub(crate) fn config(told: &Told<'_>) -> Result<Value, ProviderError> {
             "gidMappings": mapping,
             "cgroupsPath": told.hierarchies.path(&told.spec.id.to_string()),
             "resources": resources(told),
-            "seccomp": seccomp::profile(told.masks)?,
+            "seccomp": seccomp::profile(told.kernel.masks())?,
             "maskedPaths": MASKED,
             "readonlyPaths": READ_ONLY,
         },
     }))
 }
 
+fn rlimits(told: &Told<'_>) -> Value {
+    let of_processes = told.kernel.inside(&told.spec.limits).map(u64::from);
+    let all = [
+        ("RLIMIT_CORE", Some(0)),
+        ("RLIMIT_NOFILE", Some(open_files())),
+        ("RLIMIT_NPROC", of_processes),
+    ];
+    let limit = |(name, most): (&str, Option<u64>)| Some(json!({ "type": name, "soft": most?, "hard": most? }));
+    all.into_iter().filter_map(limit).collect()
+}
+
 /// What is mounted from within; everything else is part of the root file system already.
-fn mounts(memory_bytes: u64) -> Value {
-    let shared = format!("size={}", memory_bytes / 2);
-    let inodes = format!("nr_inodes={}", inodes(memory_bytes / 2));
-    json!([
-        {
-            // Processes of another user do not show; group 0, the runtime's, sees all.
+fn mounts(told: &Told<'_>) -> Vec<Value> {
+    let mut mounts = vec![
+        // Processes of another user do not show; group 0, the runtime's, sees all.
+        json!({
             "destination": "/proc", "type": "proc", "source": "proc",
             "options": ["nosuid", "noexec", "nodev", "hidepid=invisible", "gid=0"],
-        },
-        {
+        }),
+        json!({
             "destination": "/dev", "type": "tmpfs", "source": "tmpfs",
             "options": ["nosuid", "noexec", "strictatime", "mode=755", "size=64k"],
-        },
-        {
+        }),
+        json!({
             "destination": "/dev/pts", "type": "devpts", "source": "devpts",
             "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"],
-        },
-        {
+        }),
+    ];
+    if told.kernel.brings_files() {
+        let shown = |destination: &str, source: PathBuf| {
+            json!({
+                "destination": destination, "type": "bind", "source": source,
+                "options": ["bind", "rw", "nosuid", "nodev"],
+            })
+        };
+        mounts.extend([
+            shown("/dev/shm", shared(told.root)),
+            shown("/tmp", told.root.join("tmp")),
+            json!({ "destination": "/sys", "type": "tmpfs", "source": "tmpfs", "options": ["ro", "mode=555", "size=4k"] }),
+        ]);
+    } else {
+        let bytes = told.spec.limits.memory_bytes / 2;
+        let (size, inodes) = (format!("size={bytes}"), format!("nr_inodes={}", inodes(bytes)));
+        mounts.push(json!({
             "destination": "/dev/shm", "type": "tmpfs", "source": "shm",
-            "options": ["nosuid", "noexec", "nodev", "mode=1777", shared, inodes],
-        },
-    ])
+            "options": ["nosuid", "noexec", "nodev", "mode=1777", size, inodes],
+        }));
+    }
+    mounts
 }
 
 fn resources(told: &Told<'_>) -> Value {
@@ -100,7 +124,7 @@ fn resources(told: &Told<'_>) -> Value {
     }
     json!({
         "memory": memory,
-        "pids": { "limit": limits.pids },
+        "pids": { "limit": told.kernel.outside(limits) },
         "cpu": { "quota": u64::from(limits.cpu_millis) * SLICE_MICROS / 1_000, "period": SLICE_MICROS },
         "devices": [{ "allow": false, "access": "rwm" }],
     })

@@ -1,20 +1,22 @@
 //! Making a container: what can be done side by side is.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::io::{self, Read};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use containers::attempt::{Attempt, unless_missing};
 use containers::cgroup::{Group, Hierarchies};
-use containers::filtered::require_list;
+use containers::filtered::{require_list, require_own_kernel};
+use containers::kernel::Kernel;
 use containers::maker::{Maker, Order};
 use containers::overlay::leave_mount_namespace;
 use containers::process::Process;
-use containers::seccomp::Masks;
 use domain::SandboxId;
 use sandbox::ProviderError;
+use sys::child::end_first;
 
 use crate::bundle::{self, Told};
 use crate::network::Networks;
@@ -22,6 +24,8 @@ use crate::root::{self, Parts};
 
 /// How long the OCI runtime may take; it takes thousandths of that.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a kernel of its own may take to count its processes. It takes a hundredth of that, unless it is being frozen.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Makes containers by an OCI runtime's command.
 #[derive(Debug)]
@@ -30,8 +34,8 @@ pub(crate) struct OciMaker {
     /// Where the OCI runtime keeps what it notes.
     state: PathBuf,
     hierarchies: Hierarchies,
-    /// How it reads rules about bits.
-    masks: Masks,
+    /// Whose kernel answers what it starts.
+    kernel: Kernel,
     networks: Networks,
 }
 
@@ -42,12 +46,23 @@ impl OciMaker {
             tracing::warn!(%error, "sandboxes together are not kept from the last of this machine's memory and processes");
         }
         Ok(Self {
-            masks: masks(&command),
+            kernel: Kernel::of(&command),
             command,
             state,
             hierarchies,
             networks: Networks::default(),
         })
+    }
+
+    /// The OCI runtime, about to be given an order.
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.command);
+        command.arg("--root").arg(&self.state);
+        command.args(self.kernel.arguments()).stdin(Stdio::null());
+        if let Some(thousandths) = self.kernel.ends_first() {
+            end_first(&mut command, thousandths);
+        }
+        command
     }
 
     /// Runs the OCI runtime, which makes the container, starts its PID 1 and ends. What is started is in this thread's network.
@@ -56,15 +71,13 @@ impl OciMaker {
         let name = self.command.display();
         let attempt = || format!("run {name} for sandbox {id}");
         let pid_file = folder.path().join("pid");
-        let child = Command::new(&self.command)
-            .arg("--root")
-            .arg(&self.state)
+        let child = self
+            .command()
             .args(["run", "--detach", "--bundle"])
             .arg(folder.path())
             .arg("--pid-file")
             .arg(&pid_file)
             .arg(id.to_string())
-            .stdin(Stdio::null())
             .stdout(words.writer().attempt(attempt)?)
             .stderr(words.writer().attempt(attempt)?)
             .spawn();
@@ -89,8 +102,31 @@ impl OciMaker {
             .attempt(|| format!("understand {}", pid_file.display()))?;
         let first = Process::open(pid)
             .map_err(|error| ProviderError::failed(format!("keep sandbox {id} alive: {error}"), words.last()))?;
-        require_list(&first, &format!("the OCI runtime {name}"), || first.exit_code())?;
+        let (maker, code) = (format!("the OCI runtime {name}"), || first.exit_code());
+        match self.kernel {
+            Kernel::OfTheMachine(_) => require_list(&first, &maker, code)?,
+            Kernel::Own => require_own_kernel(&first, &self.group(id), order.link, &maker, code)?,
+        }
         Ok(first)
+    }
+
+    /// Has the OCI runtime ask a kernel of its own which processes it has.
+    fn count(&self, id: SandboxId) -> Option<u32> {
+        let mut command = self.command();
+        command.args(["ps", "--format", "json"]).arg(id.to_string());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+        let (number, answer) = (child.id().cast_signed(), child.stdout.take());
+        let mut said = Vec::new();
+        thread::scope(|side_by_side| {
+            side_by_side.spawn(|| match Process::open(number) {
+                Ok(asking) if !asking.ends_within(ANSWER) => asking.kill(),
+                _ => {}
+            });
+            answer?.read_to_end(&mut said).ok()
+        });
+        child.wait().ok()?;
+        let numbers: Vec<i32> = serde_json::from_slice(&said).ok()?;
+        u32::try_from(numbers.len()).ok()
     }
 }
 
@@ -120,6 +156,7 @@ impl Maker for OciMaker {
                     image: order.image,
                     disk,
                     root_uid: order.root_uid,
+                    kernel: self.kernel,
                     runtime: order.runtime,
                     files: order.files,
                 })?;
@@ -130,7 +167,7 @@ impl Maker for OciMaker {
                     root_uid: order.root_uid,
                     environment: &order.image.environment,
                     hierarchies: &self.hierarchies,
-                    masks: self.masks,
+                    kernel: self.kernel,
                 })?;
                 bundle::write(order.folder.path(), &config)?;
                 // The sandbox's processes hold the network from here on.
@@ -141,19 +178,31 @@ impl Maker for OciMaker {
         })
     }
 
-    /// Removes what the OCI runtime noted of a sandbox.
+    /// Removes what the OCI runtime noted of a sandbox: a folder that is called after it, or files that have it in their names.
     fn forget(&self, id: SandboxId) -> Result<(), ProviderError> {
-        let state = self.state.join(id.to_string());
-        unless_missing(fs::remove_dir_all(&state)).attempt(|| format!("remove {}", state.display()))
+        let id = id.to_string();
+        let remove = || {
+            for entry in fs::read_dir(&self.state)? {
+                let entry = entry?;
+                if !entry.file_name().to_string_lossy().contains(&id) {
+                    continue;
+                }
+                unless_missing(match entry.file_type()?.is_dir() {
+                    true => fs::remove_dir_all(entry.path()),
+                    false => fs::remove_file(entry.path()),
+                })?;
+            }
+            io::Result::Ok(())
+        };
+        unless_missing(remove()).attempt(|| format!("remove what {} holds of sandbox {id}", self.state.display()))
     }
-}
 
-/// How rules about bits of an argument are written for this OCI runtime.
-fn masks(command: &Path) -> Masks {
-    // One that cannot be run is refused when it is to make something, and says why.
-    let said = Command::new(command).arg("--version").stdin(Stdio::null()).output();
-    let said = said.map(|output| output.stdout).unwrap_or_default();
-    Masks::for_version(&String::from_utf8_lossy(&said))
+    fn processes(&self, id: SandboxId) -> Option<u32> {
+        match self.kernel {
+            Kernel::OfTheMachine(_) => None,
+            Kernel::Own => self.count(id),
+        }
+    }
 }
 
 fn panicked<T>() -> Result<T, ProviderError> {

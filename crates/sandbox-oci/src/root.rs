@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use containers::attempt::Attempt;
 use containers::disk::{UPPER, WORK, WORKSPACE};
+use containers::kernel::Kernel;
 use containers::library::Image;
 use containers::mount::{attach, tmpfs};
 use containers::overlay::{Layers, cannot_map, overlay};
@@ -28,6 +29,8 @@ pub(crate) struct Parts<'a> {
     /// The session's disk, attached nowhere.
     pub(crate) disk: OwnedFd,
     pub(crate) root_uid: u32,
+    /// Whose kernel answers in it.
+    pub(crate) kernel: Kernel,
     /// `belljar-runtime`.
     pub(crate) runtime: &'a Path,
     /// Files that every sandbox has, by their place.
@@ -74,6 +77,12 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Result<PathBuf, ProviderError> {
         "tmp",
         &tmpfs(memory / 2, "1777", parts.root_uid).attempt(|| "make /tmp".into())?,
     )?;
+    if parts.kernel.brings_files() {
+        let shared = shared(&root);
+        make_folder(&shared, 0o711)?;
+        let files = tmpfs(memory / 2, "1777", parts.root_uid).attempt(|| "make /dev/shm".into())?;
+        attach(&files, &shared).attempt(|| format!("mount files in memory at {}", shared.display()))?;
+    }
     let run = tmpfs(memory / 16, "0755", parts.root_uid).attempt(|| "make /run".into())?;
     furnish_run(run.as_fd()).attempt(|| "furnish /run".into())?;
     place.put("run", &run)?;
@@ -84,6 +93,11 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Result<PathBuf, ProviderError> {
         place.put_bound(name, file, true, false)?;
     }
     Ok(root)
+}
+
+/// Where the files of `/dev/shm` are that are not made from within, beside the root file system.
+pub(crate) fn shared(root: &Path) -> PathBuf {
+    root.with_file_name("shm")
 }
 
 /// The places that the link and the runtime are mounted on.

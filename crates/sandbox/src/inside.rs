@@ -12,6 +12,9 @@ pub const RUNTIME_ARGUMENT: &str = "pid1";
 /// else, and ends where it does not.
 pub const LISTED_ARGUMENT: &str = "listed";
 
+/// Its second one, where nobody could: then it gives the list to itself, and to all that it starts, and looks.
+pub const LISTS_ARGUMENT: &str = "lists";
+
 /// What PID 1 calls itself (`/proc/1/comm`) when it has looked, and nobody else before.
 pub const LISTED_NAME: &CStr = c"belljar-listed";
 

@@ -3,12 +3,10 @@
 use std::fs;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
 
 use containers::{DiskChoice, DiskKind};
 use sandbox::SandboxProvider;
 use sandbox::conformance::{self, Subject};
-use tokio::net::UnixListener;
 
 use crate::killed;
 use crate::world::{By, LIMITS, Living, USER, World, controllers_beside, full, words};
@@ -120,46 +118,17 @@ async fn youki_conforms() {
 }
 
 #[tokio::test]
-async fn runsc_conforms_where_it_makes_sandboxes() {
-    conforms_where_it_makes_sandboxes("runsc").await;
+async fn runsc_conforms() {
+    if By::RUNSC.is_here() {
+        conforms(By::RUNSC, DiskChoice::Auto).await;
+    }
 }
 
-/// How long to wait for one sandbox of an OCI runtime that may not be able to make any.
-const FIRST: Duration = Duration::from_secs(10);
-
-/// Tries one sandbox first. Where it fails, that is said and leaves nothing.
-async fn conforms_where_it_makes_sandboxes(command: &'static str) {
-    let by = By::Oci(command);
-    if !by.is_here() {
-        return;
+#[tokio::test]
+async fn runsc_on_ext4_conforms() {
+    if By::RUNSC.is_here() {
+        assert_eq!(conforms(By::RUNSC, DiskChoice::Ext4).await, DiskKind::Ext4Files);
     }
-    let world = World::by(by, DiskChoice::Ext4);
-    let spec = world.spec();
-    let why = match world.provider.create(&spec).await {
-        Err(refused) => Some(words(&refused)),
-        Ok(_) => {
-            let link = UnixListener::from_std(world.provider.link(spec.id).await.unwrap()).unwrap();
-            let dials = tokio::time::timeout(FIRST, link.accept()).await;
-            world.provider.destroy(spec.id).await.unwrap();
-            dials
-                .err()
-                .map(|_| "what is started in its sandboxes does not reach the link".to_owned())
-        }
-    };
-    if let Some(why) = why {
-        // What it keeps for all sandboxes together may stay.
-        let name = spec.id.to_string();
-        let left = world.files();
-        assert!(left.iter().all(|path| !path.ends_with(&name)), "{left:?}");
-        let last = why.char_indices().rev().nth(300).map_or(0, |(at, _)| at);
-        println!(
-            "{command} makes no sandbox on this machine, so it is not tried: …{}",
-            &why[last..]
-        );
-        return;
-    }
-    drop(world);
-    conforms(by, DiskChoice::Auto).await;
 }
 
 /// Gives version 1 the one controller that version 2 has beside it, for as long as a program runs that sees the mount.

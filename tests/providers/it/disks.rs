@@ -221,9 +221,15 @@ for number in range(256):
         print("order", number, "is let through")
 with open("/workspace/one", "w+") as one, open("/workspace/two", "w") as two:
     one.write("words" * 4000); one.flush()
-    fcntl.ioctl(two.fileno(), 0x40049409, one.fileno())
-print("cloned", os.path.getsize("/workspace/two"))
-print("asked", len(fcntl.ioctl(folder, 0x80086601, b"\0" * 8)))
+    try:
+        fcntl.ioctl(two.fileno(), 0x40049409, one.fileno())
+        print("cloned", os.path.getsize("/workspace/two"))
+    except OSError as error:
+        print("cloned", errno.errorcode[error.errno])
+try:
+    print("asked", len(fcntl.ioctl(folder, 0x80086601, b"\0" * 8)))
+except OSError as error:
+    print("asked", errno.errorcode[error.errno])
 "#;
 
 async fn nobody_inside_makes_a_disk_without_a_limit(by: By) {
@@ -232,7 +238,13 @@ async fn nobody_inside_makes_a_disk_without_a_limit(by: By) {
     let said = living.python(USER, SUBVOLUME).await;
     let refused = ["0x5000940e", "0x50009418", "0x50009401", "0x50009417", "0x15000940e"];
     let refused = refused.map(|order| format!("{order} EPERM")).join("\n");
-    assert_eq!(said, format!("{refused}\ncloned 20000\nasked 8"));
+    // A kernel of its own copies no file without its bytes, and knows no flags of files.
+    let others = if by == By::RUNSC {
+        "cloned ENOTSUP\nasked ENOTTY"
+    } else {
+        "cloned 20000\nasked 8"
+    };
+    assert_eq!(said, format!("{refused}\n{others}"));
     let session = living.spec.session;
     living.destroy().await;
     world.provider.remove_disk(session).await.unwrap();

@@ -12,6 +12,7 @@ on_each!(
     the_machine_is_out_of_reach,
     threat_013_neighbours_and_the_machine_do_not_show,
     links_that_point_outside_lead_nowhere,
+    threat_114_where_no_link_may_be_followed_none_is,
     threat_018_when_the_runtime_dies_nothing_goes_out,
 );
 
@@ -78,7 +79,10 @@ async fn the_machine_is_out_of_reach(by: By) {
                 "{attempt} worked, or is not there, as {uid}: {said}"
             );
         }
-        let all = THINGS.join(" ");
+        // Of its own a kernel of its own has one of these, of no use to who may mount nothing.
+        let is_its_own = |thing: &&&str| by == By::RUNSC && **thing == "/dev/fuse";
+        let all: Vec<_> = THINGS.iter().filter(|thing| !is_its_own(thing)).copied().collect();
+        let all = all.join(" ");
         let there = living
             .run(uid, &format!("for thing in {all}; do (ls -d $thing && (ls -A $thing | grep . || head -c 1 $thing)) 2>/dev/null; done; true"))
             .await;
@@ -178,6 +182,42 @@ async fn links_that_point_outside_lead_nowhere(by: By) {
     world.provider.remove_disk(spec.session).await.unwrap();
     world.provider.remove_snapshot(snapshot).await.unwrap();
     assert_eq!(etc(), before);
+}
+
+/// As tools open files: by `openat2`, beneath a folder and over no link of any kind.
+const OPENINGS: &str = r#"
+import ctypes, errno, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+os.makedirs("/workspace/opened/a", exist_ok=True)
+os.chdir("/workspace/opened")
+open("a/file", "w").write("inside")
+for name, target in (("away", "/etc"), ("file", "/etc/passwd"), ("near", "a"), ("magic", "/proc/self/root"), ("a/up", "../../..")):
+    os.symlink(target, name)
+folder = os.open(".", os.O_PATH)
+beneath, no_symlinks, no_magic_links = 8, 4, 2
+for path in ("a/file", "away/passwd", "file", "near/file", "magic/etc/passwd", "a/up/etc/passwd", "../../etc/passwd", "/etc/passwd"):
+    for flags in (os.O_RDONLY, os.O_PATH):
+        how = struct.pack("QQQ", flags, 0, beneath | no_symlinks | no_magic_links)
+        ctypes.set_errno(0)
+        opened = libc.syscall(ctypes.c_long(437), ctypes.c_long(folder), path.encode(), how, ctypes.c_long(len(how)))
+        print(path, "opened" if opened >= 0 else errno.errorcode[ctypes.get_errno()])
+"#;
+
+async fn threat_114_where_no_link_may_be_followed_none_is(by: By) {
+    let world = World::by(by, DiskChoice::Auto);
+    let living = world.create().await;
+    let said = living.python(USER, OPENINGS).await;
+    for line in said.lines() {
+        let (path, came) = line.rsplit_once(' ').unwrap();
+        let expected = match path {
+            "a/file" => "opened",
+            "../../etc/passwd" | "/etc/passwd" => "EXDEV",
+            _ => "ELOOP",
+        };
+        assert_eq!(came, expected, "{path}");
+    }
+    assert_eq!(said.lines().count(), 16, "{said}");
+    living.destroy().await;
 }
 
 async fn threat_018_when_the_runtime_dies_nothing_goes_out(by: By) {

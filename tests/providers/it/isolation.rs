@@ -11,7 +11,7 @@ use images::ImageFolder;
 use sandbox::{ProviderError, SandboxProvider};
 use tempfile::TempDir;
 
-use crate::world::{By, Living, ROOT, USER, World};
+use crate::world::{By, Living, ROOT, USER, World, found};
 
 on_each!(
     threat_065_the_user_cannot_look_into_the_runtime,
@@ -23,13 +23,13 @@ on_each!(
 async fn threat_065_the_user_cannot_look_into_the_runtime(by: By) {
     let world = World::by(by, DiskChoice::Auto);
     let living = world.create().await;
-    if matches!(by, By::Oci(_)) {
+    if matches!(by, By::Oci(_)) && by != By::RUNSC {
         for file in ["environ", "mem", "maps", "fd", "cmdline", "root", "stat"] {
             let (said, code) = living.attempt(USER, &format!("ls /proc/1/{file} 2>&1")).await;
             assert!(code != 0 && said.contains("No such file"), "{file}: {said}");
         }
     }
-    // An engine's /proc shows names.
+    // An engine's /proc, and that of a kernel of its own, show names.
     for look in [
         "cat /proc/1/environ",
         "head -c 1 /proc/1/mem",
@@ -103,7 +103,13 @@ async fn every_namespace_is_the_sandbox_s_own(by: By) {
     let (one, two) = (world.create().await, world.create().await);
     // An engine that maps no users makes no namespace of users.
     let of_users: &[&str] = if by == By::Docker { &[] } else { &["user"] };
-    for namespace in ["pid", "mnt", "ipc", "uts", "cgroup", "net"].iter().chain(of_users) {
+    // A kernel of its own is in the machine's namespace of groups, and shows others inside.
+    let of_groups: &[&str] = if by == By::RUNSC { &[] } else { &["cgroup"] };
+    for namespace in ["pid", "mnt", "ipc", "uts", "net"]
+        .iter()
+        .chain(of_users)
+        .chain(of_groups)
+    {
         let of = |pid: String| fs::read_link(format!("/proc/{pid}/ns/{namespace}")).unwrap();
         let all = [
             of("self".into()),
@@ -112,6 +118,8 @@ async fn every_namespace_is_the_sandbox_s_own(by: By) {
         ];
         assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
     }
+    let groups = one.run(USER, "cat /proc/self/cgroup").await;
+    assert!(!groups.contains(&one.spec.id.to_string()), "{groups}");
     assert_eq!(
         one.run(USER, "hostname && ps -e -o pid= | wc -l").await.lines().next(),
         Some("sandbox")
@@ -130,8 +138,9 @@ async fn the_machine_s_mounts_show_nothing_of_a_sandbox(by: By) {
     // Inside: neither the image's place nor the disk's, nor the machine's root.
     let inside = living.run(USER, "cat /proc/self/mountinfo").await;
     let places: Vec<_> = inside.lines().filter_map(|line| line.split(' ').nth(4)).collect();
+    // To a kernel of its own all that comes from the machine is one mount.
     assert!(
-        places.contains(&"/workspace") && places.contains(&"/run/belljar"),
+        by == By::RUNSC || places.contains(&"/workspace") && places.contains(&"/run/belljar"),
         "{inside}"
     );
     assert!(
@@ -153,8 +162,8 @@ enum Wrong {
     Nothing,
 }
 
-/// One that does so, and says that it is `version`.
-fn oci_runtime(folder: &Path, wrong: Wrong, version: &str) -> PathBuf {
+/// One that does so, and says that it is `version`. It is this program, and knows no options but that program's.
+fn oci_runtime(folder: &Path, wrong: Wrong, version: &str, program: &str) -> PathBuf {
     let change = match wrong {
         Wrong::LeftOut => "del told['linux']['seccomp']",
         Wrong::Exchanged => {
@@ -169,13 +178,15 @@ fn oci_runtime(folder: &Path, wrong: Wrong, version: &str) -> PathBuf {
         r#"#!/bin/sh
 [ "$*" != --version ] || {{ echo '{version}'; exit; }}
 for word in "$@"; do
+    shift
+    case $word in --*=*) ;; *) set -- "$@" "$word" ;; esac
     [ ! -f "$word/config.json" ] || python3 -c "
 import json, sys
 told = json.load(open(sys.argv[1]))
 {change}
 json.dump(told, open(sys.argv[1], 'w'))" "$word/config.json" || exit 1
 done
-exec runc "$@"
+exec {program} "$@"
 "#
     );
     let command = folder.join("runs");
@@ -184,6 +195,8 @@ exec runc "$@"
     command
 }
 
+/// The program that the others are, unless they are another.
+const RUNC: &str = "runc";
 const SAYS_RUNC: &str = "runc version 1.1.5";
 /// The one that is known to exchange them.
 const SAYS_YOUKI: &str = "youki version: 0.7.0";
@@ -250,7 +263,7 @@ impl Drop for Engine {
 /// What the doctor finds of an engine that makes containers so, and what comes of a sandbox of it; nothing is left of that.
 async fn of_an_engine(how: Wrong) -> [Result<(), ProviderError>; 2] {
     let folder = tempfile::tempdir().unwrap();
-    let engine = Engine::start(&oci_runtime(folder.path(), how, SAYS_RUNC));
+    let engine = Engine::start(&oci_runtime(folder.path(), how, SAYS_RUNC, RUNC));
     let asked = testkit::eventually("the engine answers", || {
         sandbox_docker::Engine::connect(&engine.socket(), false).ok()
     });
@@ -301,7 +314,11 @@ async fn an_engine_with_another_oci_runtime_makes_sandboxes() {
 /// What comes of a sandbox of an OCI runtime that does so, and says that it is `version`; nothing is left of one that is refused.
 async fn of_an_oci_runtime(how: Wrong, version: &str) -> Result<(), ProviderError> {
     let folder = tempfile::tempdir().unwrap();
-    let command = oci_runtime(folder.path(), how, version);
+    let command = oci_runtime(folder.path(), how, version, RUNC);
+    of_this_oci_runtime(&command).await
+}
+
+async fn of_this_oci_runtime(command: &Path) -> Result<(), ProviderError> {
     let world = World::by(By::Oci(command.to_string_lossy().into_owned().leak()), DiskChoice::Ext4);
     let spec = world.spec();
     if let Err(refused) = world.provider.create(&spec).await {
@@ -344,4 +361,25 @@ async fn an_oci_runtime_that_exchanges_mask_and_value_is_refused_unless_it_is_kn
 async fn an_oci_runtime_that_exchanges_no_more_is_not_told_them_exchanged_unseen() {
     let refused = of_an_oci_runtime(Wrong::Nothing, SAYS_YOUKI).await;
     assert!(is_refused(&refused, MISREAD), "{refused:?}");
+}
+
+/// A wrong name for a program whose containers this machine's kernel answers, whether it applies the list or not.
+#[tokio::test]
+async fn an_oci_runtime_that_only_says_that_it_is_gvisor_is_refused() {
+    for how in [Wrong::Nothing, Wrong::LeftOut] {
+        let refused = of_an_oci_runtime(how, "runsc version release-20260905.0").await;
+        assert!(is_refused(&refused, "this machine's kernel answers"), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn runsc_that_says_that_it_is_another_is_refused() {
+    if By::RUNSC.is_here() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = format!("{} --gofer-network-namespace=new", found("runsc").display());
+        let command = oci_runtime(folder.path(), Wrong::Nothing, SAYS_RUNC, &program);
+        let refused = of_this_oci_runtime(&command).await;
+        // One of four trials it refuses by itself, to who has no right to change its root.
+        assert!(is_refused(&refused, MISREAD), "{refused:?}");
+    }
 }

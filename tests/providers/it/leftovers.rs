@@ -191,6 +191,13 @@ async fn nothing_is_left_of_many_on_ext4() {
 }
 
 #[tokio::test]
+async fn nothing_is_left_of_many_by_runsc() {
+    if By::RUNSC.is_here() {
+        nothing_is_left(By::RUNSC, DiskChoice::Btrfs, rounds() / 20).await;
+    }
+}
+
+#[tokio::test]
 async fn nothing_is_left_of_many_by_docker() {
     if By::Docker.is_here() {
         nothing_is_left(By::Docker, DiskChoice::Btrfs, rounds() / 5).await;

@@ -39,13 +39,16 @@ async fn every_limit_reaches_the_kernel(by: By) {
     let world = World::by(by, DiskChoice::Auto);
     let living = world.create().await;
     let memory = LIMITS.memory_bytes.to_string();
+    // A kernel of its own takes more than there are inside, where the limit is tried by the conformance suite.
+    let processes = by.kernel().outside(&LIMITS).to_string();
+    assert_eq!(processes == "64", by != By::RUNSC);
     let expected = [
         ("memory", "memory.limit_in_bytes", memory.as_str()),
         ("memory", "memory.memsw.limit_in_bytes", &memory),
         ("memory", "memory.kmem.tcp.limit_in_bytes", &memory),
         ("cpu", "cpu.cfs_quota_us", "200000"),
         ("cpu", "cpu.cfs_period_us", "100000"),
-        ("pids", "pids.max", "64"),
+        ("pids", "pids.max", &processes),
         ("", "memory.max", &memory),
         ("", "memory.swap.max", "0"),
         ("", "cpu.max", "200000 100000"),

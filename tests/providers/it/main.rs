@@ -9,6 +9,7 @@ macro_rules! on_each {
         on_each!(by_crun, CRUN: $($name),*);
         on_each!(by_docker, Docker: $($name),*);
         on_each!(by_youki, YOUKI: $($name),*);
+        on_each!(by_runsc, RUNSC: $($name),*);
     };
     ($module:ident, $by:ident: $($name:ident),*) => {
         mod $module {

@@ -7,6 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use base64::Engine as _;
+use containers::kernel::Kernel;
+use containers::seccomp::Masks;
 use containers::{Config, ContainerProvider, DiskChoice};
 use domain::{SandboxId, SessionId};
 use images::ImageFolder;
@@ -63,6 +65,8 @@ impl By {
     pub(crate) const RUNC: Self = Self::Oci("runc");
     pub(crate) const CRUN: Self = Self::Oci("crun");
     pub(crate) const YOUKI: Self = Self::Oci("youki");
+    /// A kernel of its own.
+    pub(crate) const RUNSC: Self = Self::Oci("runsc");
 
     /// Whether it can be tried here; where it cannot, the reason is printed.
     pub(crate) fn is_here(self) -> bool {
@@ -72,7 +76,7 @@ impl By {
             Self::DockerAt(_) => return true,
             Self::DockerInVolume => return DockerEngine::newer().is_some(),
         };
-        let why_not = if ["youki", "runsc"].contains(&command) && !full() {
+        let why_not = if [Self::YOUKI, Self::RUNSC].contains(&self) && !full() {
             "is built from its sources, for the big tests alone"
         } else if Command::new(found(command)).arg("--version").output().is_err() {
             "is not installed here"
@@ -84,6 +88,14 @@ impl By {
         };
         println!("{command} {why_not}, so it is not tried");
         false
+    }
+
+    /// Whose kernel answers in its sandboxes.
+    pub(crate) fn kernel(self) -> Kernel {
+        match self {
+            Self::Oci(command) => Kernel::of(&found(command)),
+            _ => Kernel::OfTheMachine(Masks::default()),
+        }
     }
 
     pub(crate) fn open(self, config: Config) -> Result<ContainerProvider, ProviderError> {

@@ -1,6 +1,7 @@
 //! A stand-in for `belljar-runtime`: PID 1 of the sandboxes in this crate's tests.
 //!
-//! As the runtime does, it looks whether the list of system calls holds, and leads the network where that is left to it.
+//! As the runtime does, it looks whether the list of system calls holds, gives it to itself where that is left to it, and leads
+//! the network likewise.
 //!
 //! It dials the link and waits for an order, one line of `<uid> <command for sh>`; then it dials anew for the next. The
 //! answer is what the command says, and a last line with its exit code. Under the highest uid there is, a command is PID 1's
@@ -21,6 +22,14 @@ use sys::listed::{Listed, look};
 const LINK: &str = "/run/belljar/link.sock";
 
 fn main() -> ExitCode {
+    if std::env::args()
+        .nth(2)
+        .is_some_and(|word| word == inside::LISTS_ARGUMENT)
+        && let Err(error) = calls::give_to_this_process()
+    {
+        eprintln!("{error}");
+        return ExitCode::FAILURE;
+    }
     match look() {
         Listed::Missing => return ExitCode::from(inside::UNLISTED),
         Listed::Misread => return ExitCode::from(inside::MISREAD),

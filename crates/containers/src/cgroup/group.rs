@@ -99,12 +99,9 @@ impl Group {
     /// # Errors
     /// What the kernel says.
     pub fn kill(&self) -> io::Result<Vec<Process>> {
-        let mut pids = BTreeSet::new();
-        for folder in &self.every {
-            collect(folder, &mut pids);
-        }
         // Held open, a process keeps its number for itself.
-        let processes: Vec<_> = pids.into_iter().filter_map(|pid| Process::open(pid).ok()).collect();
+        let processes = self.processes().into_iter();
+        let processes: Vec<_> = processes.filter_map(|pid| Process::open(pid).ok()).collect();
         // A kernel before 5.14 cannot kill a group at once; the processes are told one by one all the same.
         let _unknown = present(&self.unified).map(|unified| fs::write(unified.join("cgroup.kill"), "1"));
         for process in &processes {
@@ -117,6 +114,15 @@ impl Group {
             fs::write(freezer.join("freezer.state"), "THAWED")?;
         }
         Ok(processes)
+    }
+
+    /// The numbers of its processes.
+    pub(crate) fn processes(&self) -> BTreeSet<i32> {
+        let mut pids = BTreeSet::new();
+        for folder in &self.every {
+            collect(folder, &mut pids);
+        }
+        pids
     }
 
     /// Limits the buffers of TCP, which version 1 counts apart from other memory, and OCI runtimes do not limit.

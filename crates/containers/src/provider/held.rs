@@ -1,11 +1,12 @@
 //! A sandbox as its provider holds it.
 
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use domain::SessionId;
-use sandbox::ProviderError;
+use sandbox::{ProviderError, SandboxUsage};
 
 use super::folder;
 use crate::attempt::Attempt;
@@ -38,6 +39,8 @@ pub(super) struct Held {
     pub(super) words: OnceLock<Words>,
     /// Unset while the sandbox is being made; none where its process was gone when it was found.
     process: OnceLock<Option<Process>>,
+    /// How many processes it had when its kernel was asked last, where that is one of its own.
+    counted: AtomicU32,
     /// Held by whoever changes the sandbox.
     turn: Mutex<Stage>,
 }
@@ -53,6 +56,7 @@ impl Held {
             listener: OnceLock::new(),
             words: OnceLock::new(),
             process: OnceLock::new(),
+            counted: AtomicU32::new(0),
             turn: Mutex::new(Stage::There),
         }
     }
@@ -121,6 +125,20 @@ impl Held {
     pub(super) fn said(&self) -> String {
         let kept = || self.words.get().map(Words::all).unwrap_or_default();
         self.maker.words(self.record.spec.id).unwrap_or_else(kept)
+    }
+
+    /// What its processes take. What stands still has as many as when it was asked last.
+    pub(super) fn usage(&self) -> SandboxUsage {
+        let usage = self.group.usage();
+        if !self.group.is_frozen()
+            && let Some(processes) = self.maker.processes(self.record.spec.id)
+        {
+            self.counted.store(processes, Ordering::Relaxed);
+        }
+        match self.counted.load(Ordering::Relaxed) {
+            0 => usage,
+            pids => SandboxUsage { pids, ..usage },
+        }
     }
 
     /// Whether the kernel had to kill for want of memory.
