@@ -6,8 +6,10 @@ use std::io::Read;
 use std::path::Path;
 
 use containers::filtered::trial::{self, Heard};
+use containers::kernel::Kernel;
 use containers::maker::IDS;
-use containers::seccomp::{self, Masks};
+use containers::seccomp;
+use sandbox::Limits;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use serde_json::{Value, json};
 
@@ -33,11 +35,17 @@ pub(super) fn filter(_machine: &Machine) -> Result<String, Lack> {
     }
 }
 
+/// What the containers of trials may take: enough for a kernel of their own.
+const LIMITS: Limits = Limits {
+    cpu_millis: 1_000,
+    memory_bytes: 256 << 20,
+    pids: 16,
+    ..Limits::LEAST
+};
+
 /// A container is made, up to the point where its program would start, and removed.
 pub(super) fn container(machine: &Machine) -> Result<String, Lack> {
-    let says = machine
-        .run(machine.oci_runtime(), &["--version"], "")
-        .map_err(|failed| lack(machine, failed))?;
+    let says = version(machine)?;
     let (name, folder) = (unique_name(), folder_in(&std::env::temp_dir())?);
     let root = folder.path().join("rootfs");
     let program = std::env::current_exe().or_lacking("this program does not find itself", "run it by its full path")?;
@@ -86,7 +94,7 @@ pub(super) fn image(machine: &Machine) -> Result<String, Lack> {
 }
 
 /// The list of system calls holds for what the OCI runtime starts: one that was built without it goes on and says
-/// nothing. The image's shell looks.
+/// nothing. The image's shell looks. Where that is answered by a kernel of its own, what is looked at is whether it is.
 pub(super) fn listed_calls(machine: &Machine) -> Result<String, Lack> {
     let runtime = machine.oci_runtime().display();
     let root = machine.image.as_ref().map(|image| image.join("rootfs").canonicalize());
@@ -95,8 +103,11 @@ pub(super) fn listed_calls(machine: &Machine) -> Result<String, Lack> {
             format!("whether {runtime} applies the list of system calls is found out with an image, and none is built");
         return Err(Lack::warning(says, BUILD));
     };
-    let said = run_shell(machine, &root, trial::SCRIPT)?;
     let mend = "name another OCI runtime in sandbox.runtime (apt-get install runc)";
+    if Kernel::for_version(&version(machine)?) == Kernel::Own {
+        return own_kernel(machine, &root);
+    }
+    let said = run_shell(machine, &root, trial::SCRIPT)?;
     let wrong = match trial::heard(&said).or_lacking("the list of system calls cannot be tried", mend)? {
         Heard::Held => return Ok(format!("{runtime} applies the list of system calls")),
         Heard::Misread => {
@@ -110,11 +121,36 @@ pub(super) fn listed_calls(machine: &Machine) -> Result<String, Lack> {
     ))
 }
 
+/// The kernel that answers in a container is not this machine's. Each sandbox tries that too, and the list besides.
+fn own_kernel(machine: &Machine, root: &Path) -> Result<String, Lack> {
+    let runtime = machine.oci_runtime().display();
+    let file = "/proc/version";
+    let said = run_shell(machine, root, &format!("read -r version < {file}; echo \"$version\""))?;
+    let of_the_machine =
+        fs::read_to_string(file).or_lacking(&format!("{file} cannot be read"), "mount -t proc none /proc")?;
+    if said.contains(of_the_machine.trim()) {
+        return Err(Lack::lacking(
+            format!(
+                "{runtime} says that it is gVisor, and this machine's kernel answers what it starts: it can make no sandboxes"
+            ),
+            "name the program that it really is in sandbox.runtime, or install gVisor's runsc",
+        ));
+    }
+    Ok(format!(
+        "{runtime} answers what it starts with a kernel of its own; each sandbox gives itself the list of system calls"
+    ))
+}
+
 /// What a script of the image's shell says in a container.
 fn run_shell(machine: &Machine, root: &Path, script: &str) -> Result<String, Lack> {
     let (name, folder) = (unique_name(), folder_in(&std::env::temp_dir())?);
     let spec = spec(machine, &name, root, &["/bin/sh", "-c", script])?;
     run(machine, folder.path(), &name, &spec, "run")
+}
+
+fn version(machine: &Machine) -> Result<String, Lack> {
+    let said = machine.run(machine.oci_runtime(), &["--version"], "");
+    said.map_err(|failed| lack(machine, failed))
 }
 
 fn lack(machine: &Machine, failed: NotDone) -> Lack {
@@ -131,8 +167,11 @@ fn run(machine: &Machine, folder: &Path, name: &str, spec: &Value, how: &str) ->
     fs::write(folder.join("config.json"), spec.to_string())
         .or_lacking("no files can be made in the temporary folder", "free some space there")?;
     let (state, bundle) = (folder.join("state"), folder.to_string_lossy());
-    let state = state.to_string_lossy();
-    let made = machine.run_quietly(folder, &["--root", &state, how, "--bundle", &bundle, name]);
+    let (state, kernel) = (state.to_string_lossy(), Kernel::for_version(&version(machine)?));
+    let mut arguments = vec!["--root", &*state];
+    arguments.extend(kernel.arguments());
+    arguments.extend([how, "--bundle", &bundle, name]);
+    let made = machine.run_quietly(folder, &arguments);
     // Whatever came of it: a container that is not there is removed.
     let removed = machine.run(
         machine.oci_runtime(),
@@ -174,12 +213,9 @@ impl Machine {
 
 /// A container like a sandbox's, on a small scale.
 fn spec(machine: &Machine, name: &str, root: &Path, arguments: &[&str]) -> Result<Value, Lack> {
-    let says = machine
-        .run(machine.oci_runtime(), &["--version"], "")
-        .map_err(|failed| lack(machine, failed))?;
-    let masks = Masks::for_version(&says);
-    let list =
-        seccomp::profile(masks).or_lacking("the list of system calls cannot be read", "report this as a fault")?;
+    let kernel = Kernel::for_version(&version(machine)?);
+    let list = seccomp::profile(kernel.masks());
+    let list = list.or_lacking("the list of system calls cannot be read", "report this as a fault")?;
     let mapping = json!([{ "containerID": 0, "hostID": FIRST, "size": IDS }]);
     let namespaces = ["user", "pid", "mount", "ipc", "uts", "cgroup", "network"].map(|kind| json!({ "type": kind }));
     Ok(json!({
@@ -202,8 +238,8 @@ fn spec(machine: &Machine, name: &str, root: &Path, arguments: &[&str]) -> Resul
             "uidMappings": mapping,
             "gidMappings": mapping,
             "cgroupsPath": format!("/{name}"),
-            "resources": { "pids": { "limit": 16 }, "memory": { "limit": 64 << 20 } },
-            "seccomp": trial::with_probe(list, masks),
+            "resources": { "pids": { "limit": kernel.outside(&LIMITS) }, "memory": { "limit": LIMITS.memory_bytes } },
+            "seccomp": trial::with_probe(list, kernel.masks()),
         },
     }))
 }

@@ -269,3 +269,36 @@ fn an_image_whose_programs_do_not_run_is_no_image() {
     assert_eq!(finding.verdict, Verdict::Lacking);
     assert!(finding.says.contains("/bin/sh"), "{finding:?}");
 }
+
+/// Says that it is gVisor, and is not: it knows none of gVisor's options.
+const SAYS_GVISOR: &str = r#"#!/bin/sh
+[ "$*" != --version ] || { echo "SAYS"; exit; }
+for word in "$@"; do
+    shift
+    case $word in --*=*) ;; *) set -- "$@" "$word" ;; esac
+done
+exec runc "$@"
+"#;
+
+#[test]
+fn an_oci_runtime_that_only_says_that_it_is_gvisor_is_named() {
+    let finding = of_one_that_says(SAYS_GVISOR, "runsc version release-20260905.0");
+    assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
+    assert!(finding.says.contains("this machine's kernel answers"), "{finding:?}");
+}
+
+#[test]
+fn gvisor_makes_what_the_doctor_wants_to_see() {
+    let runsc = std::path::Path::new("/opt/belljar-tests/bin/runsc");
+    if std::env::var_os("BELLJAR_TEST_FULL").is_none() || !runsc.exists() {
+        println!("runsc is built for the big tests alone, so it is not tried");
+        return;
+    }
+    let mut ward = Ward::new();
+    ward.machine.command = Some(runsc.into());
+    for finding in ward.findings() {
+        if ["container", "image", "list of system calls"].contains(&finding.what) {
+            assert_eq!(finding.verdict, Verdict::Fine, "{finding:?}");
+        }
+    }
+}
