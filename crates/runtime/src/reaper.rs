@@ -122,12 +122,41 @@ impl Reaper {
     }
 }
 
-/// The children of this process; orphans are given to its first thread.
+/// The children of this process; orphans are given to its first thread. gVisor's kernel lists the threads of a child beside it: to
+/// kill one would kill all of them.
 fn children() -> Vec<Pid> {
     let pid = getpid();
     let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    listed
-        .split_ascii_whitespace()
-        .filter_map(|child| Pid::from_raw(child.parse().ok()?))
-        .collect()
+    listed.split_ascii_whitespace().filter_map(process_of).collect()
+}
+
+/// The process that a thread is of; none where it is gone.
+fn process_of(thread: &str) -> Option<Pid> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    Pid::from_raw(process.trim().parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_is_its_process() {
+        let (run, ends) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let lives = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().to_string())
+                .unwrap();
+            ends.recv().unwrap_err();
+        });
+        assert_eq!(process_of(&told.recv().unwrap()), Some(getpid()));
+        drop(run);
+        lives.join().unwrap();
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        assert_eq!(process_of(&child.id().to_string()), None);
+    }
 }
