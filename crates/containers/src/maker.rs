@@ -1,6 +1,7 @@
 //! What makes the containers of a provider: an OCI runtime's command, or an engine.
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -51,7 +52,31 @@ pub trait Maker: fmt::Debug + Send + Sync + 'static {
     /// Where something cannot be removed.
     fn forget(&self, id: SandboxId) -> Result<(), ProviderError>;
 
-    /// How many processes a sandbox has, where its groups do not tell. Blocks; what stands still gives no answer.
+    /// Buries what ended of a sandbox without having been in its groups then; it has these users. Blocks.
+    fn bury(&self, _users: &Range<u32>) {}
+
+    /// Whether it stops a sandbox's processes itself, as freezing its groups would do them harm.
+    fn stops(&self) -> bool {
+        false
+    }
+
+    /// Has a sandbox's processes stop, where [`Maker::stops`]; nothing happens where they have. Blocks.
+    ///
+    /// # Errors
+    /// Where they do not.
+    fn stop(&self, _id: SandboxId) -> Result<(), ProviderError> {
+        Ok(())
+    }
+
+    /// Has them go on; nothing happens where they do. Blocks.
+    ///
+    /// # Errors
+    /// Where they do not.
+    fn go_on(&self, _id: SandboxId) -> Result<(), ProviderError> {
+        Ok(())
+    }
+
+    /// How many processes a sandbox has, where its groups do not tell. Blocks.
     fn processes(&self, _id: SandboxId) -> Option<u32> {
         None
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -99,6 +100,29 @@ impl Process {
                 Err(rustix::io::Errno::INTR) => {}
                 Err(_) => return false,
             }
+        }
+    }
+}
+
+/// Takes every process of these users that has ended, and falls to us, off the list of processes: also those that nobody knew.
+pub fn bury_all_of(users: &Range<u32>) {
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let field = |name: &str| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.split_whitespace().next())
+        };
+        let user = field("Uid:").and_then(|user| user.parse().ok());
+        if field("State:") == Some("Z")
+            && user.is_some_and(|user| users.contains(&user))
+            && let Some(pid) = Pid::from_raw(pid)
+        {
+            // Where it falls to another, this is refused.
+            let _not_ours = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         }
     }
 }

@@ -159,7 +159,7 @@ impl SandboxProvider for ContainerProvider {
         self.blocking("freeze a sandbox", move |shared| {
             shared.find(id)?.in_turn(|held| {
                 held.living()?;
-                held.group.freeze().attempt(|| format!("freeze sandbox {id}"))
+                held.freeze()
             })
         })
         .await
@@ -169,7 +169,7 @@ impl SandboxProvider for ContainerProvider {
         self.blocking("thaw a sandbox", move |shared| {
             shared.find(id)?.in_turn(|held| {
                 held.living()?;
-                held.group.thaw().attempt(|| format!("thaw sandbox {id}"))
+                held.thaw()
             })
         })
         .await
@@ -378,7 +378,7 @@ impl Held {
             Some(process) if !process.lives() => SandboxState::Dead {
                 reason: self.cause_of_death(),
             },
-            Some(_) if self.group.is_frozen() => SandboxState::Frozen,
+            Some(_) if self.is_frozen() => SandboxState::Frozen,
             Some(_) => SandboxState::Running,
         };
         Some(SandboxStatus {

@@ -19,6 +19,8 @@ use crate::process::Identity;
 const RECORD: &str = "record.json";
 /// Is there while a sandbox that runs is held still for a moment.
 const STANDING: &str = "standing";
+/// Is there while a sandbox is stopped by who made it.
+const STOPPED: &str = "stopped";
 
 /// What a provider must know of a sandbox.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -105,8 +107,30 @@ impl Folder {
 
     /// Writes down that the sandbox is only held still for a moment: whoever finds it so lets it go on.
     pub(crate) fn note_standing(&self) -> Result<(), ProviderError> {
-        let path = self.0.join(STANDING);
+        self.note(STANDING)
+    }
+
+    /// Writes down that it is stopped, where its groups do not tell.
+    pub(crate) fn note_stopped(&self) -> Result<(), ProviderError> {
+        self.note(STOPPED)
+    }
+
+    pub(crate) fn was_stopped(&self) -> bool {
+        self.0.join(STOPPED).exists()
+    }
+
+    pub(crate) fn forget_stopped(&self) -> Result<(), ProviderError> {
+        self.forget(STOPPED)
+    }
+
+    fn note(&self, name: &str) -> Result<(), ProviderError> {
+        let path = self.0.join(name);
         fs::write(&path, []).attempt(|| format!("write {}", path.display()))
+    }
+
+    fn forget(&self, name: &str) -> Result<(), ProviderError> {
+        let path = self.0.join(name);
+        unless_missing(fs::remove_file(&path)).attempt(|| format!("remove {}", path.display()))
     }
 
     pub(crate) fn was_standing(&self) -> bool {
@@ -114,8 +138,7 @@ impl Folder {
     }
 
     pub(crate) fn forget_standing(&self) -> Result<(), ProviderError> {
-        let path = self.0.join(STANDING);
-        unless_missing(fs::remove_file(&path)).attempt(|| format!("remove {}", path.display()))
+        self.forget(STANDING)
     }
 
     pub(crate) fn remove(&self) -> Result<(), ProviderError> {

@@ -1,9 +1,10 @@
 //! Making a container: what can be done side by side is.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use containers::filtered::{require_list, require_own_kernel};
 use containers::kernel::Kernel;
 use containers::maker::{Maker, Order};
 use containers::overlay::leave_mount_namespace;
-use containers::process::Process;
+use containers::process::{Process, bury_all_of};
 use domain::SandboxId;
 use sandbox::ProviderError;
 use sys::child::end_first;
@@ -24,8 +25,8 @@ use crate::root::{self, Parts};
 
 /// How long the OCI runtime may take; it takes thousandths of that.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a kernel of its own may take to count its processes. It takes a hundredth of that, unless it is being frozen.
-const ANSWER: Duration = Duration::from_secs(5);
+/// How long a kernel of its own may take to answer. It takes a hundredth of that.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// Makes containers by an OCI runtime's command.
 #[derive(Debug)]
@@ -110,23 +111,37 @@ impl OciMaker {
         Ok(first)
     }
 
-    /// Has the OCI runtime ask a kernel of its own which processes it has.
+    /// Has the OCI runtime give a kernel of its own an order. `already`: what is said where it was carried out before.
+    fn order(&self, order: &str, id: SandboxId, already: &str) -> Result<(), ProviderError> {
+        let attempt = || format!("{order} sandbox {id} by {}", self.command.display());
+        let output = self.ask(&[order], id).attempt(attempt)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() || said.contains(already) {
+            return Ok(());
+        }
+        Err(ProviderError::failed(attempt(), format!("{}: {said}", output.status)))
+    }
+
+    /// Has it count the processes inside.
     fn count(&self, id: SandboxId) -> Option<u32> {
+        let numbers = self.ask(&["ps", "--format", "json"], id).ok()?.stdout;
+        let numbers: Vec<i32> = serde_json::from_slice(&numbers).ok()?;
+        u32::try_from(numbers.len()).ok()
+    }
+
+    /// What the OCI runtime says of a sandbox. One that waits too long is ended.
+    fn ask(&self, words: &[&str], id: SandboxId) -> io::Result<Output> {
         let mut command = self.command();
-        command.args(["ps", "--format", "json"]).arg(id.to_string());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
-        let (number, answer) = (child.id().cast_signed(), child.stdout.take());
-        let mut said = Vec::new();
+        command.args(words).arg(id.to_string());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let asking = Process::open(child.id().cast_signed());
         thread::scope(|side_by_side| {
-            side_by_side.spawn(|| match Process::open(number) {
+            side_by_side.spawn(|| match &asking {
                 Ok(asking) if !asking.ends_within(ANSWER) => asking.kill(),
                 _ => {}
             });
-            answer?.read_to_end(&mut said).ok()
-        });
-        child.wait().ok()?;
-        let numbers: Vec<i32> = serde_json::from_slice(&said).ok()?;
-        u32::try_from(numbers.len()).ok()
+            child.wait_with_output()
+        })
     }
 }
 
@@ -195,6 +210,26 @@ impl Maker for OciMaker {
             io::Result::Ok(())
         };
         unless_missing(remove()).attempt(|| format!("remove what {} holds of sandbox {id}", self.state.display()))
+    }
+
+    /// What stands for processes inside and is asked by the kernel beside it does not survive being frozen in the midst of that.
+    fn stops(&self) -> bool {
+        self.kernel == Kernel::Own
+    }
+
+    fn stop(&self, id: SandboxId) -> Result<(), ProviderError> {
+        self.order("pause", id, "in state paused")
+    }
+
+    fn go_on(&self, id: SandboxId) -> Result<(), ProviderError> {
+        self.order("resume", id, "in state running")
+    }
+
+    /// What opens files for a kernel of its own ends with it, by itself.
+    fn bury(&self, users: &Range<u32>) {
+        if self.kernel == Kernel::Own {
+            bury_all_of(users);
+        }
     }
 
     fn processes(&self, id: SandboxId) -> Option<u32> {

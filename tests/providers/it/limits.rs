@@ -27,7 +27,9 @@ async fn freezing_catches_what_forks_all_the_time(by: By) {
         assert_eq!(status.state, SandboxState::Frozen);
         for _ in 0..20 {
             let now = world.provider.usage(living.spec.id).await.unwrap().cpu_micros;
-            assert_eq!(now, before, "a frozen sandbox uses a processor");
+            // A kernel of its own looks at clocks.
+            let most = if by == By::RUNSC { before + 100_000 } else { before };
+            assert!(now <= most, "a frozen sandbox uses a processor: {before} µs, {now} µs");
         }
         world.provider.thaw(living.spec.id).await.unwrap();
     }

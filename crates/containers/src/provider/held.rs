@@ -1,7 +1,6 @@
 //! A sandbox as its provider holds it.
 
 use std::os::unix::net::UnixListener;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use sandbox::{ProviderError, SandboxUsage};
 use super::folder;
 use crate::attempt::Attempt;
 use crate::cgroup::Group;
-use crate::maker::Maker;
+use crate::maker::{IDS, Maker};
 use crate::process::Process;
 use crate::record::{Folder, Record};
 use crate::words::Words;
@@ -39,8 +38,6 @@ pub(super) struct Held {
     pub(super) words: OnceLock<Words>,
     /// Unset while the sandbox is being made; none where its process was gone when it was found.
     process: OnceLock<Option<Process>>,
-    /// How many processes it had when its kernel was asked last, where that is one of its own.
-    counted: AtomicU32,
     /// Held by whoever changes the sandbox.
     turn: Mutex<Stage>,
 }
@@ -56,7 +53,6 @@ impl Held {
             listener: OnceLock::new(),
             words: OnceLock::new(),
             process: OnceLock::new(),
-            counted: AtomicU32::new(0),
             turn: Mutex::new(Stage::There),
         }
     }
@@ -127,17 +123,44 @@ impl Held {
         self.maker.words(self.record.spec.id).unwrap_or_else(kept)
     }
 
-    /// What its processes take. What stands still has as many as when it was asked last.
+    /// Whether every process was stopped.
+    pub(super) fn is_frozen(&self) -> bool {
+        self.group.is_frozen() || self.folder.was_stopped()
+    }
+
+    /// Stops every process where it stands.
+    pub(super) fn freeze(&self) -> Result<(), ProviderError> {
+        let id = self.record.spec.id;
+        if self.is_frozen() {
+            return Ok(());
+        }
+        if !self.maker.stops() {
+            return self.group.freeze().attempt(|| format!("freeze sandbox {id}"));
+        }
+        // Written down first: what is taken for frozen can be thawed, whether it is or not.
+        self.folder.note_stopped()?;
+        self.maker.stop(id).or_else(|error| {
+            self.thaw()?;
+            Err(error)
+        })
+    }
+
+    /// Lets every process go on.
+    pub(super) fn thaw(&self) -> Result<(), ProviderError> {
+        let id = self.record.spec.id;
+        if !self.maker.stops() {
+            return self.group.thaw().attempt(|| format!("thaw sandbox {id}"));
+        }
+        self.maker.go_on(id)?;
+        self.folder.forget_stopped()
+    }
+
+    /// What its processes take.
     pub(super) fn usage(&self) -> SandboxUsage {
         let usage = self.group.usage();
-        if !self.group.is_frozen()
-            && let Some(processes) = self.maker.processes(self.record.spec.id)
-        {
-            self.counted.store(processes, Ordering::Relaxed);
-        }
-        match self.counted.load(Ordering::Relaxed) {
-            0 => usage,
-            pids => SandboxUsage { pids, ..usage },
+        SandboxUsage {
+            pids: self.maker.processes(self.record.spec.id).unwrap_or(usage.pids),
+            ..usage
         }
     }
 
@@ -187,6 +210,9 @@ impl Held {
             process.ends_within(PATIENCE);
             process.bury();
         }
+        workshop
+            .maker
+            .bury(&(self.record.root_uid..self.record.root_uid.saturating_add(IDS)));
         if self.record.new_disk && !self.was_finished() {
             workshop.pool.remove(self.record.spec.session)?;
         }

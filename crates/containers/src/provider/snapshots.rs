@@ -5,7 +5,6 @@ use sandbox::{ProviderError, SandboxState, SnapshotStatus};
 
 use super::places::Place;
 use super::{Held, Shared, free_of};
-use crate::attempt::Attempt;
 
 impl Shared {
     pub(super) fn snapshot(&self, session: SessionId, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
@@ -43,17 +42,15 @@ impl Held {
             Some(SandboxState::Frozen) => return act(true),
             Some(SandboxState::Dead { .. }) | None => return act(false),
         }
-        let attempt = || format!("hold sandbox {} still while its files are kept", self.record.spec.id);
         self.folder.note_standing()?;
-        let done = self.group.freeze().attempt(attempt).and_then(|()| act(true));
+        let done = self.freeze().and_then(|()| act(true));
         self.go_on()?;
         done
     }
 
     /// Lets a sandbox go on that was only held still for a moment.
     pub(super) fn go_on(&self) -> Result<(), ProviderError> {
-        let attempt = || format!("let sandbox {} go on", self.record.spec.id);
-        self.group.thaw().attempt(attempt)?;
+        self.thaw()?;
         self.folder.forget_standing()
     }
 }
