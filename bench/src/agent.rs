@@ -130,7 +130,7 @@ async fn compare(programs: &Programs, wanted: &Selection) -> anyhow::Result<Vec<
         Measure::times("A3", "  a write synced to this disk; such a turn needs six", &write),
         value(
             "A4",
-            "runtime and hands: resident memory, idle".into(),
+            "PID 1, hands and sync: resident memory, idle".into(),
             "MiB",
             |found| found.memory,
         )
@@ -447,7 +447,7 @@ impl Agent for Belljar {
     }
 }
 
-/// Resident memory of a sandbox's own processes after a run.
+/// Resident memory of all processes of a sandbox after a run; what they share counts for each.
 async fn memory(agent: &Belljar) -> anyhow::Result<f64> {
     let session = agent.0.session().await?;
     let mut events = agent.0.watch(&session, "0").await?;
@@ -459,10 +459,6 @@ async fn memory(agent: &Belljar) -> anyhow::Result<f64> {
     let sandbox = sandbox
         .and_then(|sandbox| sandbox["id"].as_str())
         .context("the session has a sandbox")?;
-    let lines: Vec<(u32, String)> = processes::all();
-    let own = processes::of_group(sandbox).into_iter().filter(|number| {
-        let line = lines.iter().find(|(known, _)| known == number);
-        line.is_some_and(|(_, line)| agent.is_own(line))
-    });
-    own.map(processes::resident).sum()
+    let all = processes::of_idle_sandbox(sandbox).await?;
+    all.into_iter().map(processes::resident).sum()
 }

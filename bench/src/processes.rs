@@ -2,23 +2,21 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 /// Every process: its number and its command line, words parted by spaces.
 pub(crate) fn all() -> Vec<(u32, String)> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    numbers
-        .map(|number| {
-            let line = fs::read(file(number, "cmdline")).unwrap_or_default();
-            (
-                number,
-                String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned(),
-            )
-        })
-        .collect()
+    numbers.map(|number| (number, command_line(number))).collect()
+}
+
+/// Words of a process that is gone are none.
+fn command_line(number: u32) -> String {
+    let line = fs::read(file(number, "cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&line).replace('\0', " ").trim().to_owned()
 }
 
 /// The processes of a control group that is named after something.
@@ -29,6 +27,36 @@ pub(crate) fn of_group(name: &str) -> Vec<u32> {
             .contains(name)
     };
     all().into_iter().map(|(number, _)| number).filter(belongs).collect()
+}
+
+/// What a sandbox has as long as it lives: PID 1, the hands, and who watches the workspace.
+const PERMANENT: [&str; 3] = ["pid1 listed", "hands", "sync"];
+
+/// All processes of a sandbox, as soon as there are those that every one has and no others.
+pub(crate) async fn of_idle_sandbox(sandbox: &str) -> anyhow::Result<Vec<u32>> {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let of_sandbox = of_group(sandbox);
+        let role = |number: &u32| {
+            let line = command_line(*number);
+            PERMANENT
+                .iter()
+                .position(|role| line.ends_with(&format!("belljar-runtime {role}")))
+        };
+        let mut roles: Vec<_> = of_sandbox.iter().map(role).collect();
+        roles.sort_unstable();
+        if roles == [Some(0), Some(1), Some(2)] {
+            return Ok(of_sandbox);
+        }
+        if Instant::now() > until {
+            let lines: Vec<_> = of_sandbox.into_iter().map(command_line).collect();
+            bail!(
+                "an idle sandbox has {} and no others, and {sandbox} has {lines:?}",
+                PERMANENT.join(", ")
+            );
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// Memory that a process holds and shares with nobody, and its part of what is shared, in MiB.

@@ -5,12 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use async_trait::async_trait;
 use domain::{InstallationId, ResultPart, RunLimits, SandboxId, SessionId, ToolCall, ToolCallId};
 use host::HostClient;
 use lifecycle::Tasks;
-use link::server::{Carrier, LinkHandler, Linked, Outfit};
-use protocol::{Refusal, RefusalCode, ToControl, TurnReply, TurnRequest};
+use link::server::{Linked, Outfit};
 use sandbox::{Limits, SandboxProvider, SandboxSpec};
 use secret::Secret;
 use serde_json::json;
@@ -19,17 +17,23 @@ use tokio::time::timeout;
 use crate::installation::{Installation, Programs};
 use crate::peers::docker::Docker;
 use crate::peers::runc::{self, Times};
-use crate::processes;
 use crate::report::{Findings, Measure};
 use crate::sample::{Sample, WARM_UPS, scaled};
 use crate::selection::Selection;
 
 mod crowds;
 mod forking;
+mod idle;
+mod nobody;
 mod waking;
+
+pub(crate) use nobody::Nobody;
 
 /// The command that is run in sandboxes and containers alike.
 pub(crate) const COMMAND: [&str; 2] = ["/bin/ls", "/workspace"];
+
+/// How long a runtime may take until all files of its workspace are kept.
+const KEPT_WITHIN: Duration = Duration::from_secs(120);
 
 /// A host agent that is asked as the control plane asks it.
 struct Room {
@@ -43,6 +47,7 @@ struct Tenant {
     id: SandboxId,
     session: SessionId,
     linked: Linked,
+    control: Arc<Nobody>,
 }
 
 /// Measures what of S is wanted.
@@ -153,14 +158,6 @@ impl Room {
         ])
     }
 
-    async fn idling(&self) -> anyhow::Result<Vec<Measure>> {
-        let memory = self.idle_memory().await?;
-        let alone = Measure::value("S8", "memory of an idle sandbox (PSS)", "MiB", memory).at_most(10.0, None);
-        let mut found = vec![alone];
-        found.extend(self.gathering().await?);
-        Ok(found)
-    }
-
     async fn destroying(&self) -> anyhow::Result<Vec<Measure>> {
         let (left, destroy) = self.leftovers(scaled(1_000)).await?;
         let what = format!("left over after {} creates and destroys", destroy.len());
@@ -214,13 +211,16 @@ impl Room {
     async fn create_ahead(&self, spec: &SandboxSpec) -> anyhow::Result<Tenant> {
         let status = self.host.create(spec).await?;
         let listener = self.host.link(spec.id).await?;
-        let linked = link::server::serve(listener, spec.id, status.root_uid, Arc::new(Nobody), &self.tasks)?;
+        let control = Arc::new(Nobody::default());
+        let handler = Arc::clone(&control);
+        let linked = link::server::serve(listener, spec.id, status.root_uid, handler, &self.tasks)?;
         let answered = timeout(Duration::from_secs(30), linked.connected()).await;
         answered.context("the runtime did not connect")?;
         Ok(Tenant {
             id: spec.id,
             session: spec.session,
             linked,
+            control,
         })
     }
 
@@ -273,25 +273,6 @@ impl Room {
         Ok((freeze, thaw))
     }
 
-    /// What all processes of a sandbox hold that has been used and is idle again.
-    async fn idle_memory(&self) -> anyhow::Result<f64> {
-        let tenant = self.create().await?;
-        tenant
-            .time_call("safebash", &json!({"command": "ls /workspace"}), 20)
-            .await?;
-        tenant.time_call("exec", &json!({"code": "return 1"}), 2).await?;
-        tenant.linked.stop().await?;
-        let of_sandbox = tenant.id.to_string();
-        let until = Instant::now() + Duration::from_secs(10);
-        // PID 1 and its hands.
-        while processes::of_group(&of_sandbox).len() > 2 && Instant::now() < until {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        let memory = crowds::memory(&of_sandbox)?;
-        self.remove(tenant).await?;
-        Ok(memory)
-    }
-
     /// What many sandboxes leave behind, and how long it took to remove each.
     async fn leftovers(&self, count: usize) -> anyhow::Result<(f64, Sample)> {
         let mut destroy = Sample::default();
@@ -302,6 +283,7 @@ impl Room {
                 before = self.things();
             }
             let tenant = self.create().await?;
+            tenant.settled().await?;
             tenant.linked.close();
             let began = Instant::now();
             self.host.destroy(tenant.id).await?;
@@ -339,28 +321,41 @@ impl Tenant {
         Ok(())
     }
 
+    /// Waits until the process that watches the workspace is there, and all files are kept.
+    async fn settled(&self) -> anyhow::Result<()> {
+        let kept = self.linked.flush_files(KEPT_WITHIN).await;
+        kept.context("the files of a sandbox are not kept")
+    }
+
     async fn time_call(&self, name: &str, input: &serde_json::Value, count: usize) -> anyhow::Result<Sample> {
         let mut sample = Sample::default();
         for number in 0..count + WARM_UPS {
-            let call = ToolCall {
-                id: ToolCallId(format!("{name}-{number}")),
-                name: name.to_owned(),
-                input: input.clone(),
-            };
-            let began = Instant::now();
-            let result = self.linked.call(call, RunLimits::default()).await?;
+            let took = self.call_once(name, input).await?;
             if number >= WARM_UPS {
-                sample.add(began.elapsed());
-            }
-            if result.is_error {
-                let words = result.content.iter().map(|part| match part {
-                    ResultPart::Text { text } => text.as_str(),
-                    ResultPart::Image(_) => "",
-                });
-                bail!("{name} failed: {}", words.collect::<String>());
+                sample.add(took);
             }
         }
         Ok(sample)
+    }
+
+    /// Uses a tool; gives how long it took.
+    async fn call_once(&self, name: &str, input: &serde_json::Value) -> anyhow::Result<Duration> {
+        let call = ToolCall {
+            id: ToolCallId(format!("bench-{}", SandboxId::new())),
+            name: name.to_owned(),
+            input: input.clone(),
+        };
+        let began = Instant::now();
+        let result = self.linked.call(call, RunLimits::default()).await?;
+        let took = began.elapsed();
+        if result.is_error {
+            let words = result.content.iter().map(|part| match part {
+                ResultPart::Text { text } => text.as_str(),
+                ResultPart::Image(_) => "",
+            });
+            bail!("{name} failed: {}", words.collect::<String>());
+        }
+        Ok(took)
     }
 }
 
@@ -384,28 +379,4 @@ fn groups(folder: &Path, ids: &[String]) -> usize {
             usize::from(ids.contains(&name)) + groups(&entry.path(), ids)
         })
         .sum()
-}
-
-/// A control plane that has nothing to say.
-pub(crate) struct Nobody;
-
-#[async_trait]
-impl LinkHandler for Nobody {
-    async fn invoke_llm(&self, _: SandboxId, _: &Secret, _: TurnRequest) -> Result<TurnReply, Refusal> {
-        Err(denied())
-    }
-
-    async fn connect(&self, _: SandboxId, _: &Secret, _: &str, _: u16) -> Result<Box<dyn Carrier>, Refusal> {
-        Err(denied())
-    }
-
-    async fn resolve(&self, _: SandboxId, _: &Secret, _: &str) -> Result<(), Refusal> {
-        Err(denied())
-    }
-
-    async fn event(&self, _: SandboxId, _: ToControl) {}
-}
-
-fn denied() -> Refusal {
-    Refusal::new(RefusalCode::Denied, "nothing is to be had here")
 }

@@ -53,7 +53,7 @@ async fn start_once(programs: &Programs) -> anyhow::Result<Duration> {
     let tasks = Tasks::new();
     let listener = UnixListener::bind(folder.path().join("link/link.sock"))?;
     listener.set_nonblocking(true)?;
-    let linked = link::server::serve(listener, SandboxId::new(), 0, Arc::new(Nobody), &tasks)?;
+    let linked = link::server::serve(listener, SandboxId::new(), 0, Arc::new(Nobody::default()), &tasks)?;
     let child = Command::new("unshare")
         .args(["--net", "--mount", "sh", "-c", JAIL])
         .env("ROOT", testkit::miniature().rootfs())

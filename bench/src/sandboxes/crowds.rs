@@ -1,12 +1,10 @@
-//! Many sandboxes: made at once, made one after the other for a while, and idle beside one another.
+//! Many sandboxes: made at once, and made one after the other for a while.
 
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
 use futures::future::try_join_all;
 
-use super::{Room, Tenant};
-use crate::processes;
+use super::Room;
 use crate::report::Measure;
 use crate::sample::{Sample, scaled};
 
@@ -14,7 +12,7 @@ use crate::sample::{Sample, scaled};
 const MINUTE: usize = 60;
 
 /// Creates under way at once meanwhile: as many as the host agent admits on two cores.
-const ADMITTED: usize = 4;
+pub(super) const ADMITTED: usize = 4;
 
 impl Room {
     pub(super) async fn crowding(&self) -> anyhow::Result<Vec<Measure>> {
@@ -30,30 +28,6 @@ impl Room {
         }
         let what = format!("  creates kept up for {} s", scaled(MINUTE));
         found.push(Measure::value("S7", what, "1/s", self.keep_up(scaled(MINUTE)).await?));
-        Ok(found)
-    }
-
-    /// How much memory each of many takes that wait for work.
-    pub(super) async fn gathering(&self) -> anyhow::Result<Vec<Measure>> {
-        let mut found = Vec::new();
-        for count in [10, 100, 300].map(scaled) {
-            let tenants = self.make(count).await?;
-            let mut sum = 0.0;
-            for tenant in &tenants {
-                sum += memory(&tenant.id.to_string())?;
-            }
-            for tenant in tenants {
-                self.remove(tenant).await?;
-            }
-            #[allow(clippy::cast_precision_loss, reason = "a small number")]
-            let each = sum / count as f64;
-            found.push(Measure::value(
-                "S8",
-                format!("  each of {count} that wait (PSS)"),
-                "MiB",
-                each,
-            ));
-        }
         Ok(found)
     }
 
@@ -89,23 +63,4 @@ impl Room {
         let made = try_join_all((0..ADMITTED).map(|_| one())).await?;
         Ok(f64::from(made.iter().sum::<u32>()) / began.elapsed().as_secs_f64())
     }
-
-    /// So many whose runtimes have accepted a session, made a few at a time.
-    async fn make(&self, count: usize) -> anyhow::Result<Vec<Tenant>> {
-        let mut tenants = Vec::new();
-        while tenants.len() < count {
-            let some = ADMITTED.min(count - tenants.len());
-            tenants.extend(try_join_all((0..some).map(|_| self.create())).await?);
-        }
-        Ok(tenants)
-    }
-}
-
-/// What all processes of a sandbox hold, in MiB.
-pub(super) fn memory(sandbox: &str) -> anyhow::Result<f64> {
-    let processes = processes::of_group(sandbox);
-    if processes.is_empty() {
-        bail!("sandbox {sandbox} has no process");
-    }
-    processes.into_iter().map(processes::proportional).sum()
 }

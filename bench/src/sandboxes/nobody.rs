@@ -1,0 +1,96 @@
+//! The control plane of the sandboxes that the bench makes by itself.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use domain::SandboxId;
+use futures::StreamExt;
+use link::server::{Carrier, FileSource, LinkHandler};
+use protocol::{
+    Content, Offered, Refusal, RefusalCode, SyncAnswer, SyncCall, SyncRequest, ToControl, TurnReply, TurnRequest,
+};
+use secret::Secret;
+
+/// A control plane that grants nothing, and keeps files as a default installation does, so that the process that watches the
+/// workspace stays. What comes is counted and thrown away.
+#[derive(Default)]
+pub(crate) struct Nobody {
+    recorded: AtomicUsize,
+}
+
+impl Nobody {
+    /// Files that were recorded.
+    pub(crate) fn recorded(&self) -> usize {
+        self.recorded.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl LinkHandler for Nobody {
+    async fn invoke_llm(&self, _: SandboxId, _: &Secret, _: TurnRequest) -> Result<TurnReply, Refusal> {
+        Err(denied())
+    }
+
+    async fn connect(&self, _: SandboxId, _: &Secret, _: &str, _: u16) -> Result<Box<dyn Carrier>, Refusal> {
+        Err(denied())
+    }
+
+    async fn resolve(&self, _: SandboxId, _: &Secret, _: &str) -> Result<(), Refusal> {
+        Err(denied())
+    }
+
+    async fn sync(&self, _: SandboxId, _: &Secret, call: SyncCall) -> Result<SyncAnswer, Refusal> {
+        Ok(match call.request {
+            SyncRequest::Begin => SyncAnswer::Begun { missing: 0 },
+            SyncRequest::Known { .. } => SyncAnswer::Known { files: Vec::new() },
+            SyncRequest::Missing { .. } => SyncAnswer::Page {
+                files: Vec::new(),
+                next: None,
+            },
+            SyncRequest::Offer { contents } => SyncAnswer::Offered {
+                offers: contents.iter().map(wanted).collect(),
+            },
+            SyncRequest::Fetch { contents } => SyncAnswer::Fetch {
+                urls: vec![String::new(); contents.len()],
+            },
+            SyncRequest::Record { files, .. } => {
+                self.recorded.fetch_add(files.len(), Ordering::SeqCst);
+                noted()
+            }
+            SyncRequest::Placed { .. } | SyncRequest::NoRoom { .. } | SyncRequest::CaughtUp => noted(),
+        })
+    }
+
+    async fn keep_object(
+        &self,
+        _: SandboxId,
+        _: &Secret,
+        _: &str,
+        _: Option<u64>,
+        mut body: FileSource,
+    ) -> Result<(), Refusal> {
+        while let Some(piece) = body.next().await {
+            piece.map_err(|_| Refusal::new(RefusalCode::Unavailable, "the content is not whole"))?;
+        }
+        Ok(())
+    }
+
+    async fn event(&self, _: SandboxId, _: ToControl) {}
+}
+
+fn wanted(content: &Content) -> Offered {
+    Offered::Upload {
+        url: format!("/v1/objects/{}", content.sha256),
+    }
+}
+
+fn noted() -> SyncAnswer {
+    SyncAnswer::Recorded {
+        refused: Vec::new(),
+        full: Vec::new(),
+    }
+}
+
+fn denied() -> Refusal {
+    Refusal::new(RefusalCode::Denied, "nothing is to be had here")
+}
