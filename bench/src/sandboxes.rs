@@ -25,9 +25,10 @@ mod crowds;
 mod forking;
 mod idle;
 mod nobody;
+mod served;
 mod waking;
 
-pub(crate) use nobody::Nobody;
+pub(crate) use nobody::{Nobody, outfit};
 
 /// The command that is run in sandboxes and containers alike.
 pub(crate) const COMMAND: [&str; 2] = ["/bin/ls", "/workspace"];
@@ -39,6 +40,8 @@ const KEPT_WITHIN: Duration = Duration::from_secs(120);
 struct Room {
     installation: Installation,
     host: HostClient,
+    /// What its sandboxes are given by the session that claims them.
+    outfit: Outfit,
     tasks: Tasks,
 }
 
@@ -48,6 +51,7 @@ struct Tenant {
     session: SessionId,
     linked: Linked,
     control: Arc<Nobody>,
+    outfit: Outfit,
 }
 
 /// Measures what of S is wanted.
@@ -98,11 +102,11 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
     if wanted.has("S2") {
         found.take("S2", room.claiming().await);
     }
-    if wanted.has("S3") {
-        found.take("S3", waking::commanding(programs).await);
-    }
     if wanted.has("S6") {
         found.take("S6", room.waking().await);
+    }
+    if wanted.any(&["S2", "S3", "S6"]) {
+        found.take("S2, S3, S6", served::measure(programs, wanted).await);
     }
     if wanted.has("S7") {
         found.take("S7", room.crowding().await);
@@ -181,6 +185,7 @@ impl Room {
         Ok(Self {
             installation,
             host,
+            outfit: outfit()?,
             tasks,
         })
     }
@@ -221,6 +226,7 @@ impl Room {
             session: spec.session,
             linked,
             control,
+            outfit: self.outfit.clone(),
         })
     }
 
@@ -317,8 +323,20 @@ impl Tenant {
     /// Has the runtime accept the session.
     async fn claim(&self) -> anyhow::Result<()> {
         let token = Secret::new("bench");
-        self.linked.claim(self.session, &token, Outfit::default()).await?;
+        self.linked.claim(self.session, &token, self.outfit.clone()).await?;
         Ok(())
+    }
+
+    /// Has the runtime prepare for its claim, as those are that are made ahead, and waits for that.
+    async fn prepare(&self) -> anyhow::Result<()> {
+        let Outfit {
+            authorities,
+            known_hosts,
+            ..
+        } = self.outfit.clone();
+        self.linked.trust(authorities, known_hosts).await?;
+        // Orders are taken one after the other.
+        Ok(self.linked.stop().await?)
     }
 
     /// Waits until the process that watches the workspace is there, and all files are kept.

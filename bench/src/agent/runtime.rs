@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::installation::Programs;
 use crate::sample::{Sample, WARM_UPS};
-use crate::sandboxes::Nobody;
+use crate::sandboxes::{Nobody, outfit};
 
 /// The network that a sandbox has, and a shell that waits for a line before it becomes the runtime.
 const JAIL: &str = r#"
@@ -34,9 +34,10 @@ exec bwrap --die-with-parent --unshare-pid --unshare-ipc --as-pid-1 \
 
 /// From the runtime's start until it has accepted a session.
 pub(super) async fn time_start(programs: &Programs, count: usize) -> anyhow::Result<Sample> {
+    let outfit = outfit()?;
     let mut sample = Sample::default();
     for number in 0..count + WARM_UPS {
-        let took = start_once(programs).await?;
+        let took = start_once(programs, outfit.clone()).await?;
         if number >= WARM_UPS {
             sample.add(took);
         }
@@ -44,7 +45,7 @@ pub(super) async fn time_start(programs: &Programs, count: usize) -> anyhow::Res
     Ok(sample)
 }
 
-async fn start_once(programs: &Programs) -> anyhow::Result<Duration> {
+async fn start_once(programs: &Programs, outfit: Outfit) -> anyhow::Result<Duration> {
     let folder = tempfile::tempdir_in("/var/tmp")?;
     for name in ["link", "workspace"] {
         std::fs::create_dir(folder.path().join(name))?;
@@ -72,9 +73,7 @@ async fn start_once(programs: &Programs) -> anyhow::Result<Duration> {
     input.write_all(b"go\n")?;
     let ready = async {
         linked.connected().await;
-        linked
-            .claim(SessionId::new(), &Secret::new("bench"), Outfit::default())
-            .await
+        linked.claim(SessionId::new(), &Secret::new("bench"), outfit).await
     };
     timeout(Duration::from_secs(30), ready)
         .await

@@ -1,14 +1,16 @@
-//! The control plane of the sandboxes that the bench makes by itself.
+//! The control plane of the sandboxes that the bench makes by itself, and what it gives them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use anyhow::Context;
 use async_trait::async_trait;
 use domain::SandboxId;
 use futures::StreamExt;
-use link::server::{Carrier, FileSource, LinkHandler};
+use link::server::{Carrier, FileSource, LinkHandler, Outfit};
 use protocol::{
     Content, Offered, Refusal, RefusalCode, SyncAnswer, SyncCall, SyncRequest, ToControl, TurnReply, TurnRequest,
 };
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use secret::Secret;
 
 /// A control plane that grants nothing, and keeps files as a default installation does, so that the process that watches the
@@ -76,6 +78,20 @@ impl LinkHandler for Nobody {
     }
 
     async fn event(&self, _: SandboxId, _: ToControl) {}
+}
+
+/// What a default installation gives to a session that is new: the certificate of its authority, and no file.
+pub(crate) fn outfit() -> anyhow::Result<Outfit> {
+    let mut parameters = CertificateParams::default();
+    parameters.distinguished_name.push(DnType::CommonName, "Belljar bench");
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    let key = KeyPair::generate().context("no key for an authority could be made")?;
+    let authority = parameters.self_signed(&key).context("no authority could be made")?;
+    Ok(Outfit {
+        authorities: authority.pem(),
+        filled: true,
+        ..Outfit::default()
+    })
 }
 
 fn wanted(content: &Content) -> Offered {

@@ -1,34 +1,28 @@
 //! What a session waits for before it can be prompted: one that is new, one that slept.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::Context;
-
+use anyhow::ensure;
 use domain::SessionId;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use sandbox::SandboxProvider;
-use serde_json::json;
 
 use super::{Room, Tenant};
-use crate::installation::{Installation, Programs};
 use crate::report::Measure;
 use crate::sample::{Sample, WARM_UPS, scaled};
-
-/// Sandboxes that are there before a session wants one.
-const AHEAD: usize = 4;
 
 /// What a session keeps while it sleeps.
 const NOTE: &str = "notes/kept.txt";
 
 impl Room {
     pub(super) async fn claiming(&self) -> anyhow::Result<Vec<Measure>> {
-        let claim = self.time_claim(scaled(50)).await?;
+        let claim = self.time_claim(scaled(100)).await?;
         let row = Measure::times("S2", "claim what was made ahead → it accepts a prompt", &claim);
         Ok(vec![row.at_most(5.0, Some(15.0))])
     }
 
     pub(super) async fn waking(&self) -> anyhow::Result<Vec<Measure>> {
-        let wake = self.time_wake(scaled(30)).await?;
+        let wake = self.time_wake(scaled(100)).await?;
         let row = Measure::times("S6", "wake → it accepts a prompt, its files are there", &wake);
         Ok(vec![row.at_most(150.0, None)])
     }
@@ -38,6 +32,7 @@ impl Room {
         let mut sample = Sample::default();
         for number in 0..count + WARM_UPS {
             let mut tenant = self.create_ahead(&Self::spec()?).await?;
+            tenant.prepare().await?;
             tenant.session = SessionId::new();
             let began = Instant::now();
             self.host.assign(tenant.id, tenant.session).await?;
@@ -62,9 +57,16 @@ impl Room {
         for number in 0..count + WARM_UPS {
             spec.id = domain::SandboxId::new();
             let began = Instant::now();
-            let tenant = self.create_ahead(&spec).await?;
+            let mut tenant = self.create_ahead(&spec).await?;
+            // Files of the session are kept outside: its runtime asks which of them this disk lacks.
+            tenant.outfit.filled = false;
             tenant.claim().await?;
-            tenant.linked.read_file(NOTE).await?;
+            let read = tenant.linked.read_file(NOTE).await?.into_stream();
+            let read: Vec<_> = read.try_collect().await?;
+            ensure!(
+                read.concat() == b"kept",
+                "a session that woke has another file than before"
+            );
             if number >= WARM_UPS {
                 sample.add(began.elapsed());
             }
@@ -79,36 +81,4 @@ impl Room {
         tenant.linked.close();
         Ok(self.host.destroy(tenant.id).await?)
     }
-}
-
-/// A session and the output of its first command, over HTTP, where a sandbox was made ahead.
-pub(super) async fn commanding(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
-    let mut installation = Installation::new(programs, None, "")?.warm(AHEAD)?;
-    installation.start_host()?;
-    installation.start_serve()?;
-    let api = installation.api()?;
-    let mut sample = Sample::default();
-    for number in 0..scaled(50) + WARM_UPS {
-        loop {
-            let listed = api.0.get("/api/v1/sandboxes").await?;
-            let all = listed["sandboxes"].as_array().context("sandboxes are listed")?;
-            if all.iter().filter(|sandbox| sandbox["warm"] == true).count() == AHEAD {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        let began = Instant::now();
-        let session = api.session().await?;
-        let command = json!({"command": "ls /workspace"});
-        api.0
-            .post(&format!("/api/v1/sessions/{session}/exec"), &command)
-            .await?;
-        if number >= WARM_UPS {
-            sample.add(began.elapsed());
-        }
-        let archive = format!("/api/v1/sessions/{session}/archive");
-        api.0.post(&archive, &json!({})).await?;
-    }
-    let row = Measure::times("S3", "create and the first command's output, over HTTP", &sample);
-    Ok(vec![row.at_most(10.0, Some(30.0))])
 }
