@@ -169,10 +169,10 @@ async fn belljar(programs: &Programs) -> anyhow::Result<Found> {
     let agent = Belljar(installation.api()?);
     let effort = Effort {
         prompts: scaled(100),
-        stops: scaled(50),
+        stops: scaled(100),
     };
     let mut found = converse(&agent, &models, effort).await?;
-    found.start = runtime::time_start(programs, scaled(50)).await?;
+    found.start = runtime::time_start(programs, scaled(100)).await?;
     found.memory = memory(&agent).await?;
     Ok(found)
 }

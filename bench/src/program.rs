@@ -37,7 +37,7 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
 async fn start(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
     let (mut world, _seats) = World::start(programs, |_| Say::Words("Yes."), None, "").await?;
     let mut sample = Sample::default();
-    for _ in 0..scaled(30) {
+    for _ in 0..scaled(100) {
         world.installation.stop_serve();
         sample.add(world.restart_serve()?);
     }

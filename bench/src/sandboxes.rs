@@ -140,7 +140,7 @@ impl Room {
 
     async fn commanding(&self, docker: &Docker) -> anyhow::Result<Vec<Measure>> {
         let (program, script) = self.time_command(scaled(200)).await?;
-        let theirs = docker.time_exec(scaled(30))?.at(0.5);
+        let theirs = docker.time_exec(scaled(100))?.at(0.5);
         let ours = Measure::times("S4", "command in a running sandbox", &program);
         Ok(vec![
             ours.beside("docker exec", theirs).at_most(5.0, Some(15.0)),
@@ -150,7 +150,7 @@ impl Room {
 
     async fn freezing(&self, docker: &Docker) -> anyhow::Result<Vec<Measure>> {
         let (freeze, thaw) = self.time_freeze(scaled(200)).await?;
-        let (pause, unpause) = docker.time_pause(scaled(30))?;
+        let (pause, unpause) = docker.time_pause(scaled(100))?;
         let row = |what, ours: &Sample, peer, theirs: &Sample| {
             Measure::times("S5", what, ours)
                 .beside(peer, theirs.at(0.5))
@@ -256,7 +256,7 @@ impl Room {
         let program = json!({"command": "ls /workspace"});
         let script = json!({"code": "return (await import('node:fs')).readdirSync('/workspace')"});
         let program = tenant.time_call("safebash", &program, count).await?;
-        let script = tenant.time_call("exec", &script, count / 4).await?;
+        let script = tenant.time_call("exec", &script, count / 2).await?;
         self.remove(tenant).await?;
         Ok((program, script))
     }

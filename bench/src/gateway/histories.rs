@@ -58,7 +58,7 @@ async fn grow(mut seat: Seat, turns: u32) -> anyhow::Result<()> {
 async fn rebuild(world: &World, messages: i64) -> anyhow::Result<Sample> {
     let dialect = dialect()?;
     let mut sample = Sample::default();
-    for _ in 0..scaled(50) {
+    for _ in 0..scaled(100) {
         let store = Store::open(store::Config::new(world.installation.store())).await?;
         let page = store
             .sessions(Asker::System, SessionFilter::default(), None, 10)

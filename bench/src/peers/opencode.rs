@@ -59,7 +59,7 @@ pub(crate) async fn talk(program: &Path) -> anyhow::Result<()> {
     let memory = processes::resident(server.process.id())?;
     let effort = Effort {
         prompts: scaled(20),
-        stops: scaled(10),
+        stops: scaled(100),
     };
     let mut found = converse(&server, &models, effort).await?;
     found.start = start;

@@ -40,9 +40,9 @@ pub(crate) fn time(program: &str, rootfs: &Path) -> anyhow::Result<Times> {
 pub(crate) fn time_here(program: &str, rootfs: &Path) -> anyhow::Result<()> {
     let runtime = Runtime::new(program, rootfs)?;
     let times = Times {
-        run: runtime.time_run(scaled(50))?,
+        run: runtime.time_run(scaled(100))?,
         exec: runtime.time_exec(scaled(100))?,
-        delete: runtime.time_delete(scaled(20))?,
+        delete: runtime.time_delete(scaled(100))?,
     };
     println!("{}", serde_json::to_string(&times)?);
     Ok(())

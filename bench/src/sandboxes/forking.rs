@@ -41,7 +41,7 @@ impl Room {
     pub(super) async fn forking(&self) -> anyhow::Result<Vec<Measure>> {
         let source = self.source().await?;
         let before = self.allocated();
-        let (time, forks) = self.fork(source, scaled(50)).await?;
+        let (time, forks) = self.fork(source, scaled(100)).await?;
         let own = self.exclusive(&forks);
         let grown = kibibytes(self.allocated().saturating_sub(before)) / count(&forks);
         self.remove_disks(source, forks).await?;
