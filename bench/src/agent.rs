@@ -99,17 +99,10 @@ async fn compare(programs: &Programs, wanted: &Selection) -> anyhow::Result<Vec<
     let theirs = theirs.ok();
     let times = |id, what, of: fn(&Found) -> &Sample, target| {
         let measure = Measure::times(id, what, of(&ours)).at_most(target, None);
-        match &theirs {
-            Some(theirs) => measure.beside("OpenCode", of(theirs).at(0.5)),
-            None => measure,
-        }
+        measure.beside_any("OpenCode", theirs.as_ref().map(|theirs| of(theirs).at(0.5)))
     };
     let value = |id, what: String, unit, of: fn(&Found) -> f64| {
-        let measure = Measure::value(id, what, unit, of(&ours));
-        match &theirs {
-            Some(theirs) => measure.beside("OpenCode", of(theirs)),
-            None => measure,
-        }
+        Measure::value(id, what, unit, of(&ours)).beside_any("OpenCode", theirs.as_ref().map(of))
     };
     let prefix = format!("prefix identical over {} model calls", ours.calls);
     let write = synced_write(Path::new("/var/tmp"))?;

@@ -57,10 +57,7 @@ fn sizes(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
         ("belljar-runtime", &programs.runtime, 8.0),
     ] {
         let measure = Measure::value("P2", format!("size of {name}"), "MB", megabytes(program)?).at_most(limit, None);
-        found.push(match peer {
-            Some(peer) => measure.beside("OpenCode", peer),
-            None => measure,
-        });
+        found.push(measure.beside_any("OpenCode", peer));
     }
     Ok(found)
 }

@@ -66,6 +66,14 @@ impl Measure {
         self
     }
 
+    /// The same, where the other program could be had.
+    pub(crate) fn beside_any(self, peer: impl Into<String>, peer_value: Option<f64>) -> Self {
+        match peer_value {
+            Some(value) => self.beside(peer, value),
+            None => self,
+        }
+    }
+
     /// What the figure must not exceed: the value or p50, and p99 where one is given.
     pub(crate) fn at_most(mut self, p50: f64, p99: Option<f64>) -> Self {
         let tail = p99.map(|limit| format!(" / {limit}")).unwrap_or_default();

@@ -65,7 +65,7 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
         Err(error) => return found.take("S", Err(error)),
     };
     let mut runtimes = Vec::new();
-    if wanted.any(&["S1", "S4", "S9"]) {
+    if wanted.any(&["S1", "S4", "S7", "S9"]) {
         for program in ["runc", "crun"] {
             match runc::time(program, &rootfs) {
                 Ok(times) => runtimes.push((program, times)),
@@ -77,28 +77,33 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
         let row = |(program, times): &(&str, Times)| Measure::times(id, format!("  {program} {what}"), of(times));
         runtimes.iter().map(row).collect()
     };
-    if wanted.any(&["S1", "S4", "S5"]) {
+    let mut docker = None;
+    if wanted.any(&["S1", "S4", "S5", "S8"]) {
         match Docker::start(&rootfs) {
-            Ok(docker) => {
-                if wanted.has("S1") {
-                    found.take("S1", room.creating(&docker, &rootfs).await);
-                    found
-                        .measures
-                        .extend(beside("S1", "run, the same files", |times| &times.run));
-                }
-                if wanted.has("S4") {
-                    found.take("S4", room.commanding(&docker).await);
-                    found
-                        .measures
-                        .extend(beside("S4", "exec, the same command", |times| &times.exec));
-                }
-                if wanted.has("S5") {
-                    found.take("S5", room.freezing(&docker).await);
-                }
-            }
-            Err(error) => found.take("S1, S4, S5", Err(error)),
+            Ok(started) => docker = Some(started),
+            Err(error) => found.take("docker", Err(error)),
         }
     }
+    if wanted.has("S1") {
+        found.take("S1", room.creating(docker.as_ref(), &rootfs).await);
+        found
+            .measures
+            .extend(beside("S1", "run, the same files", |times| &times.run));
+    }
+    if wanted.has("S4") {
+        found.take("S4", room.commanding(docker.as_ref()).await);
+        found
+            .measures
+            .extend(beside("S4", "exec, the same command", |times| &times.exec));
+    }
+    if wanted.has("S5") {
+        found.take("S5", room.freezing(docker.as_ref()).await);
+    }
+    if wanted.has("S8") {
+        found.take("S8", room.idling(docker.as_ref()).await);
+    }
+    // An engine that idles takes of the processors too.
+    drop(docker);
     if wanted.has("S2") {
         found.take("S2", room.claiming().await);
     }
@@ -110,9 +115,9 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
     }
     if wanted.has("S7") {
         found.take("S7", room.crowding().await);
-    }
-    if wanted.has("S8") {
-        found.take("S8", room.idling().await);
+        found
+            .measures
+            .extend(beside("S7", "run, as many at once", |times| &times.crowd));
     }
     if wanted.has("S9") {
         found.take("S9", room.destroying().await);
@@ -126,39 +131,42 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
 }
 
 impl Room {
-    async fn creating(&self, docker: &Docker, rootfs: &Path) -> anyhow::Result<Vec<Measure>> {
+    async fn creating(&self, docker: Option<&Docker>, rootfs: &Path) -> anyhow::Result<Vec<Measure>> {
         let ours = self.time_create(scaled(100)).await?;
-        let theirs = docker.time_run(scaled(20))?.at(0.5);
+        let theirs = docker.map(|docker| docker.time_run(scaled(20))).transpose()?;
+        let theirs = theirs.map(|times| times.at(0.5));
         let bubblewrap = runc::time_bubblewrap(rootfs, scaled(100))?;
         let ours = Measure::times("S1", "create cold → the runtime answers", &ours);
+        let target = theirs.map_or(60.0, |theirs| 60.0_f64.min((theirs / 5.0).floor()));
         Ok(vec![
-            ours.beside("docker run", theirs)
-                .at_most(60.0_f64.min((theirs / 5.0).floor()), Some(150.0)),
+            ours.beside_any("docker run", theirs).at_most(target, Some(150.0)),
             Measure::times("S1", "  bwrap, the same files", &bubblewrap),
         ])
     }
 
-    async fn commanding(&self, docker: &Docker) -> anyhow::Result<Vec<Measure>> {
+    async fn commanding(&self, docker: Option<&Docker>) -> anyhow::Result<Vec<Measure>> {
         let (program, script) = self.time_command(scaled(200)).await?;
-        let theirs = docker.time_exec(scaled(100))?.at(0.5);
+        let theirs = docker.map(|docker| docker.time_exec(scaled(100))).transpose()?;
         let ours = Measure::times("S4", "command in a running sandbox", &program);
         Ok(vec![
-            ours.beside("docker exec", theirs).at_most(5.0, Some(15.0)),
+            ours.beside_any("docker exec", theirs.map(|times| times.at(0.5)))
+                .at_most(5.0, Some(15.0)),
             Measure::times("S4", "  the same as a script, by exec", &script),
         ])
     }
 
-    async fn freezing(&self, docker: &Docker) -> anyhow::Result<Vec<Measure>> {
+    async fn freezing(&self, docker: Option<&Docker>) -> anyhow::Result<Vec<Measure>> {
         let (freeze, thaw) = self.time_freeze(scaled(200)).await?;
-        let (pause, unpause) = docker.time_pause(scaled(100))?;
-        let row = |what, ours: &Sample, peer, theirs: &Sample| {
+        let theirs = docker.map(|docker| docker.time_pause(scaled(100))).transpose()?;
+        let (pause, unpause) = theirs.unzip();
+        let row = |what, ours: &Sample, peer, theirs: Option<Sample>| {
             Measure::times("S5", what, ours)
-                .beside(peer, theirs.at(0.5))
+                .beside_any(peer, theirs.map(|times| times.at(0.5)))
                 .at_most(2.0, None)
         };
         Ok(vec![
-            row("freeze", &freeze, "docker pause", &pause),
-            row("thaw", &thaw, "docker unpause", &unpause),
+            row("freeze", &freeze, "docker pause", pause),
+            row("thaw", &thaw, "docker unpause", unpause),
         ])
     }
 

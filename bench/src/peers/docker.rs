@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use tempfile::TempDir;
 
 use super::run;
+use crate::processes;
 use crate::sample::Sample;
 use crate::sandboxes::COMMAND;
 
@@ -101,6 +102,18 @@ impl Docker {
                 unpause.add(began.elapsed());
             }
             Ok((pause, unpause))
+        })
+    }
+
+    /// What a container that sleeps takes, in MiB: its process, and the one of the engine that stands over it.
+    pub(crate) fn idle_memory(&self) -> anyhow::Result<f64> {
+        self.with_running(|| {
+            let asked = run(self
+                .command()
+                .args(["inspect", "--format", "{{.State.Pid}}", CONTAINER]))?;
+            let process = String::from_utf8_lossy(&asked.stdout).trim().parse()?;
+            let shim = processes::parent(process).context("the container has no shim")?;
+            Ok(processes::proportional(process)? + processes::proportional(shim)?)
         })
     }
 

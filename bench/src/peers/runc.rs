@@ -24,6 +24,8 @@ pub(crate) struct Times {
     pub(crate) run: Sample,
     pub(crate) exec: Sample,
     pub(crate) delete: Sample,
+    /// Many of `run` at once.
+    pub(crate) crowd: Sample,
 }
 
 /// Times a runtime, `runc` or `crun`, in a child of this process.
@@ -43,6 +45,7 @@ pub(crate) fn time_here(program: &str, rootfs: &Path) -> anyhow::Result<()> {
         run: runtime.time_run(scaled(100))?,
         exec: runtime.time_exec(scaled(100))?,
         delete: runtime.time_delete(scaled(100))?,
+        crowd: runtime.time_crowd(scaled(100))?,
     };
     println!("{}", serde_json::to_string(&times)?);
     Ok(())
@@ -81,7 +84,17 @@ impl Runtime {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
+        self.called(Command::new(&self.program))
+    }
+
+    /// The same, ended after so many seconds.
+    fn within(&self, seconds: u32) -> Command {
+        let mut command = Command::new("timeout");
+        command.arg(seconds.to_string()).arg(&self.program);
+        self.called(command)
+    }
+
+    fn called(&self, mut command: Command) -> Command {
         command
             .arg("--root")
             .arg(self.folder.path().join("state"))
@@ -94,6 +107,24 @@ impl Runtime {
     fn time_run(&self, count: usize) -> anyhow::Result<Sample> {
         self.configure(&COMMAND)?;
         Sample::of(count, || run(self.command().args(["run", "bench"])).map(drop))
+    }
+
+    /// `run` of as many containers at once, as whoever has nothing else starts them; none may take longer than a minute.
+    fn time_crowd(&self, count: usize) -> anyhow::Result<Sample> {
+        self.configure(&COMMAND)?;
+        let one = |number: usize| {
+            let began = Instant::now();
+            run(self.within(60).args(["run", &format!("bench-{number}")])).map(|_| began.elapsed())
+        };
+        let took: Vec<_> = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..count).map(|number| scope.spawn(move || one(number))).collect();
+            all.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+        });
+        let mut sample = Sample::default();
+        for one in took {
+            sample.add(one.map_err(|_| anyhow::anyhow!("a thread of the bench broke down"))??);
+        }
+        Ok(sample)
     }
 
     /// `exec` in a container that runs.
@@ -124,14 +155,15 @@ impl Runtime {
     }
 }
 
-/// `bwrap` with every namespace unshared.
+/// `bwrap` of the same command, with every namespace unshared.
 pub(crate) fn time_bubblewrap(rootfs: &Path, count: usize) -> anyhow::Result<Sample> {
     Sample::of(count, || {
         let mut command = Command::new("bwrap");
         command
             .args(["--unshare-all", "--die-with-parent", "--bind"])
             .arg(rootfs)
-            .args(["/", "/bin/true"]);
+            .arg("/")
+            .args(COMMAND);
         run(&mut command).map(drop)
     })
 }

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::crowds::ADMITTED;
 use super::{Room, Tenant};
+use crate::peers::docker::Docker;
 use crate::processes;
 use crate::report::Measure;
 use crate::sample::scaled;
@@ -15,16 +16,17 @@ const FILES: usize = 10_000;
 
 impl Room {
     /// What sandboxes take that have been used and are idle again, and what each of many does.
-    pub(super) async fn idling(&self) -> anyhow::Result<Vec<Measure>> {
+    pub(super) async fn idling(&self, docker: Option<&Docker>) -> anyhow::Result<Vec<Measure>> {
         let alone = Measure::value(
             "S8",
             "memory of an idle sandbox: PID 1, hands, sync (PSS)",
             "MiB",
             self.used(0).await?,
         );
+        let theirs = docker.map(Docker::idle_memory).transpose()?;
         let full = self.used(FILES).await?;
         let mut found = vec![
-            alone.at_most(10.0, None),
+            alone.beside_any("docker, asleep", theirs).at_most(10.0, None),
             Measure::value("S8", format!("  with {FILES} files in its workspace"), "MiB", full),
         ];
         for count in [10, 100, 300].map(scaled) {
