@@ -24,6 +24,7 @@ use crate::selection::Selection;
 mod crowds;
 mod forking;
 mod idle;
+mod leftovers;
 mod nobody;
 mod served;
 mod waking;
@@ -169,16 +170,6 @@ impl Room {
             row("thaw", &thaw, "docker unpause", unpause),
         ])
     }
-
-    async fn destroying(&self) -> anyhow::Result<Vec<Measure>> {
-        let (left, destroy) = self.leftovers(scaled(1_000)).await?;
-        let what = format!("left over after {} creates and destroys", destroy.len());
-        let time = Measure::times("S9", "destroy", &destroy);
-        Ok(vec![
-            Measure::value("S9", what, "things", left).at_most(0.0, None),
-            time.at_most(60.0, None),
-        ])
-    }
 }
 
 impl Room {
@@ -286,45 +277,6 @@ impl Room {
         self.remove(tenant).await?;
         Ok((freeze, thaw))
     }
-
-    /// What many sandboxes leave behind, and how long it took to remove each.
-    async fn leftovers(&self, count: usize) -> anyhow::Result<(f64, Sample)> {
-        let mut destroy = Sample::default();
-        let mut ids = Vec::new();
-        let mut before = 0;
-        for number in 0..count + WARM_UPS {
-            if number == WARM_UPS {
-                before = self.things();
-            }
-            let tenant = self.create().await?;
-            tenant.settled().await?;
-            tenant.linked.close();
-            let began = Instant::now();
-            self.host.destroy(tenant.id).await?;
-            if number >= WARM_UPS {
-                destroy.add(began.elapsed());
-            }
-            self.host.remove_disk(tenant.session).await?;
-            ids.push(tenant.id.to_string());
-        }
-        let after = self.things() + groups(Path::new("/sys/fs/cgroup"), &ids);
-        #[allow(clippy::cast_precision_loss, reason = "a small number")]
-        let left = after.saturating_sub(before) as f64;
-        Ok((left, destroy))
-    }
-
-    /// What the host agent has of the machine: open descriptors, mounts, namespaces that it sees mounted, files.
-    fn things(&self) -> usize {
-        let process = self
-            .installation
-            .host_id()
-            .map(|id| format!("/proc/{id}"))
-            .unwrap_or_default();
-        let descriptors = std::fs::read_dir(format!("{process}/fd")).map_or(0, Iterator::count);
-        let mounts = std::fs::read_to_string(format!("{process}/mountinfo")).unwrap_or_default();
-        let files = ["run", "data"].map(|name| files(&self.installation.path(name)));
-        descriptors + mounts.lines().count() + files.iter().sum::<usize>()
-    }
 }
 
 impl Tenant {
@@ -383,26 +335,4 @@ impl Tenant {
         }
         Ok(took)
     }
-}
-
-fn files(folder: &Path) -> usize {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries
-        .map(|entry| match entry.file_type() {
-            Ok(kind) if kind.is_dir() => 1 + files(&entry.path()),
-            _ => 1,
-        })
-        .sum()
-}
-
-/// Control groups that are named after one of these.
-fn groups(folder: &Path, ids: &[String]) -> usize {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    folders
-        .map(|entry| {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            usize::from(ids.contains(&name)) + groups(&entry.path(), ids)
-        })
-        .sum()
 }
