@@ -8,9 +8,11 @@ use std::time::Duration;
 use anyhow::Context;
 use bytes::{Bytes, BytesMut};
 use domain::ToolResult;
+use futures::StreamExt;
+use futures::stream;
 use lifecycle::{DropGuard, Tasks};
-use link::client::{Client, ClientError, Control};
-use protocol::{Start, ToControl, ToRuntime, ToolChoice, TurnRequest};
+use link::client::{Client, ClientError, Control, ServiceResult};
+use protocol::{ModelRoute, Start, ToControl, ToRuntime, ToolChoice, TurnRequest};
 use sandbox::{Program, Simulator, Started};
 use secret::Secret;
 use tokio::sync::mpsc;
@@ -132,6 +134,21 @@ impl Seats {
         self.next().await
     }
 
+    /// Does this with every loop that is started, until the guard is dropped.
+    pub(crate) fn each<F>(mut self, work: impl Fn(Seat) -> F + Send + 'static) -> DropGuard
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let tasks = Tasks::new();
+        let working = tasks.clone();
+        tasks.spawn_until_stopped(async move {
+            while let Some(seat) = self.0.recv().await {
+                working.spawn_until_stopped(work(seat));
+            }
+        });
+        tasks.stop().drop_guard()
+    }
+
     /// Plays every loop that is started, the first `together` of them when all of those are there; until the guard is dropped.
     pub(crate) fn play(mut self, together: usize) -> DropGuard {
         let tasks = Tasks::new();
@@ -163,12 +180,13 @@ impl Seat {
 
     /// A call of a service, as a process inside makes it; gives the result.
     pub(crate) async fn service(&self, request: Bytes) -> Result<Bytes, ClientError> {
-        let mut result = self.client.service(request).await?;
-        let mut whole = BytesMut::new();
-        while let Some(piece) = result.body.chunk().await? {
-            whole.extend_from_slice(&piece);
-        }
-        Ok(whole.freeze())
+        whole(self.client.service(request).await?).await
+    }
+
+    /// A call of a model that a program inside makes by itself, to the last word.
+    pub(crate) async fn model(&self, request: Bytes) -> Result<Bytes, ClientError> {
+        let body = stream::iter([Ok(request)]).boxed();
+        whole(self.client.model(ModelRoute::Messages, [], body).await?).await
     }
 
     /// One turn; the tools that it wants have said their words by the next.
@@ -203,6 +221,14 @@ impl Seat {
         }
         self.end().await;
     }
+}
+
+async fn whole(mut result: ServiceResult) -> Result<Bytes, ClientError> {
+    let mut whole = BytesMut::new();
+    while let Some(piece) = result.body.chunk().await? {
+        whole.extend_from_slice(&piece);
+    }
+    Ok(whole.freeze())
 }
 
 fn program(seats: mpsc::Sender<Seat>) -> Program {

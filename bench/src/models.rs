@@ -25,7 +25,7 @@ use tokio::time::timeout;
 /// What is billed for a token, in nano-dollars: $3 and $15 for a million.
 pub(crate) const PRICE: (u64, u64) = (3_000, 15_000);
 
-/// What every answer is billed as.
+/// What an answer is billed as.
 const OUTPUT_TOKENS: u64 = 20;
 
 /// Requests that are remembered.
@@ -40,6 +40,10 @@ pub(crate) enum Say {
     Slowly {
         pieces: usize,
         every: Duration,
+    },
+    /// Some words after a while, for which all is billed that it may say at most.
+    AtLength {
+        after: Duration,
     },
 }
 
@@ -65,6 +69,8 @@ struct State {
     script: Script,
     count: AtomicU64,
     billed: AtomicU64,
+    /// Requests over which it thinks before it answers at length.
+    under_way: AtomicU64,
     asked: Mutex<VecDeque<Asked>>,
     came: Notify,
 }
@@ -77,6 +83,7 @@ impl Models {
             script,
             count: AtomicU64::new(0),
             billed: AtomicU64::new(0),
+            under_way: AtomicU64::new(0),
             asked: Mutex::default(),
             came: Notify::new(),
         });
@@ -88,6 +95,11 @@ impl Models {
     /// How many requests came.
     pub(crate) fn count(&self) -> u64 {
         self.state.count.load(Ordering::SeqCst)
+    }
+
+    /// Over how many it thinks now, before it answers at length.
+    pub(crate) fn under_way(&self) -> u64 {
+        self.state.under_way.load(Ordering::SeqCst)
     }
 
     /// What all of them cost, in nano-dollars, whether or not anybody heard the answer.
@@ -148,6 +160,22 @@ impl State {
     }
 }
 
+/// A request that is thought over until this is dropped.
+struct UnderWay(Arc<State>);
+
+impl UnderWay {
+    fn new(state: &Arc<State>) -> Self {
+        state.under_way.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(state))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 async fn accept(listener: TcpListener, state: Arc<State>, tasks: Tasks) {
     while let Ok((connection, _)) = listener.accept().await {
         let _ = connection.set_nodelay(true);
@@ -169,12 +197,16 @@ async fn answer(
     let body = request.into_body().collect().await?.to_bytes();
     let input = body.len() as u64 / 4;
     let say = (state.script)(&body);
+    let output = match say {
+        Say::AtLength { .. } => most(&body),
+        _ => OUTPUT_TOKENS,
+    };
     let number = state.note(body);
     state
         .billed
-        .fetch_add(input * PRICE.0 + OUTPUT_TOKENS * PRICE.1, Ordering::SeqCst);
+        .fetch_add(input * PRICE.0 + output * PRICE.1, Ordering::SeqCst);
     let opening = opening(input);
-    let closing = |reason| closing(reason);
+    let closing = move |reason| closing(reason, output);
     let body = match say {
         Say::Words(words) => whole(opening + &text_begins() + &text(words) + &block_ends(0) + &closing("end_turn")),
         Say::Call(name, input) => {
@@ -192,6 +224,17 @@ async fn answer(
                 .chain(middle)
                 .chain(last)
                 .map(|event| Ok(Frame::data(Bytes::from(event))));
+            StreamBody::new(frames).boxed_unsync()
+        }
+        Say::AtLength { after } => {
+            let under_way = UnderWay::new(&state);
+            let first = stream::once(async move { opening });
+            let rest = stream::once(async move {
+                tokio::time::sleep(after).await;
+                drop(under_way);
+                text_begins() + &text("At length.") + &block_ends(0) + &closing("end_turn")
+            });
+            let frames = first.chain(rest).map(|event| Ok(Frame::data(Bytes::from(event))));
             StreamBody::new(frames).boxed_unsync()
         }
     };
@@ -250,8 +293,14 @@ fn call(number: u64, name: &str, input: &Value) -> String {
     ) + &block_ends(1)
 }
 
-fn closing(reason: &str) -> String {
+/// The most tokens that a request wants.
+fn most(body: &[u8]) -> u64 {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    body["max_tokens"].as_u64().unwrap_or(OUTPUT_TOKENS)
+}
+
+fn closing(reason: &str, output: u64) -> String {
     let delta = json!({"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": null},
-        "usage": {"output_tokens": OUTPUT_TOKENS}});
+        "usage": {"output_tokens": output}});
     event("message_delta", &delta) + &event("message_stop", &json!({"type": "message_stop"}))
 }
