@@ -242,6 +242,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "host",
             "lifecycle",
             "link",
+            "llm",
             "protocol",
             "providers",
             "sandbox",
