@@ -307,20 +307,26 @@ impl Drop for Installation {
             let _ = remove_sandboxes(&self.socket(), &self.claim());
             end(&mut self.host, "-TERM");
             // The pool of disks, and what need not survive a restart.
-            let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-            let mounted = table
-                .lines()
-                .filter_map(|line| line.split(' ').nth(1))
-                .map(PathBuf::from);
-            let mounted: Vec<PathBuf> = mounted.filter(|mount| mount.starts_with(self.folder.path())).collect();
-            for mount in mounted.iter().rev() {
-                let _ = Command::new("umount").arg("--lazy").arg(mount).status();
-            }
+            unmount(self.folder.path());
         }
     }
 }
 
-fn remove_sandboxes(socket: &Path, claim: &Path) -> anyhow::Result<()> {
+/// Unmounts what is mounted at and below a folder.
+pub(crate) fn unmount(folder: &Path) {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounted = table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(1))
+        .map(PathBuf::from);
+    let mounted: Vec<PathBuf> = mounted.filter(|mount| mount.starts_with(folder)).collect();
+    for mount in mounted.iter().rev() {
+        let _ = Command::new("umount").arg("--lazy").arg(mount).status();
+    }
+}
+
+/// Has the host agent at this socket remove every sandbox; the second file says for which installation it works.
+pub(crate) fn remove_sandboxes(socket: &Path, claim: &Path) -> anyhow::Result<()> {
     use sandbox::SandboxProvider;
     let (socket, whose) = (socket.to_owned(), fs::read_to_string(claim)?.trim().parse()?);
     // Whoever drops an installation may be a thread of tokio's, which must not wait.

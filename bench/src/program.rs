@@ -1,10 +1,11 @@
 //! P: the program itself: how soon it is ready, how large it is, and whether many sessions slow it down.
 
+mod fresh;
+
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use domain::Door;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use store::{Asker, SessionFilter, Store, Target};
@@ -27,7 +28,7 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
         found.take("P2", sizes(programs));
     }
     if wanted.has("P3") {
-        found.take("P3", demo());
+        found.take("P3", fresh::measure());
     }
     if wanted.has("P4") {
         found.take("P4", many(programs).await);
@@ -69,32 +70,6 @@ fn megabytes(program: &Path) -> anyhow::Result<f64> {
     #[allow(clippy::cast_precision_loss, reason = "far below 2⁵³")]
     let length = length as f64;
     Ok(length / 1e6)
-}
-
-/// `scripts/demo` with a data folder of its own. What has been built is not built again: the first build is the compiler's time.
-fn demo() -> anyhow::Result<Vec<Measure>> {
-    let data = tempfile::Builder::new()
-        .prefix("belljar-bench-demo-")
-        .tempdir_in("/var/tmp")?;
-    std::fs::set_permissions(data.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
-    let began = Instant::now();
-    let done = Command::new("./scripts/demo")
-        .env("BELLJAR_DEMO_DATA", data.path())
-        .env("BELLJAR_DEMO_PORT", testkit::free_port().to_string())
-        .env_remove("ANTHROPIC_API_KEY")
-        .env_remove("OPENAI_API_KEY")
-        .env_remove("OPENAI_BASE_URL")
-        .output();
-    let minutes = began.elapsed().as_secs_f64() / 60.0;
-    if let Ok(id) = std::fs::read_to_string(data.path().join("demo.pid")) {
-        let _ = Command::new("kill").arg(id.trim()).status();
-    }
-    let done = done.context("scripts/demo could not be started")?;
-    if !done.status.success() {
-        bail!("scripts/demo failed: {}", String::from_utf8_lossy(&done.stderr).trim());
-    }
-    let what = "a first job done, from a built clone (make demo)";
-    Ok(vec![Measure::value("P3", what, "min", minutes).at_most(15.0, None)])
 }
 
 /// A control plane with so many sessions, and the ids of some of them.
