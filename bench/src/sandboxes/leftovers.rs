@@ -242,26 +242,38 @@ fn descriptors(process: u32) -> anyhow::Result<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
+
+    /// Ends with its value, also where the test fails.
+    struct Ended(Child);
+
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 
     #[test]
     fn what_was_made_meanwhile_is_new_until_it_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let folders = [folder.path().to_owned()];
         let before = Things::of_machine(&folders).unwrap();
-        let mut child = Command::new("unshare")
+        let child = Command::new("unshare")
             .args(["--net", "sleep", "98700003"])
-            .spawn()
-            .unwrap();
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        let child = Ended(child.unwrap());
         let forgotten = folder.path().join("forgotten");
         fs::write(&forgotten, "").unwrap();
         let own_network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let namespace = testkit::eventually("the network of the process", || {
-            own_network(&child.id().to_string()).filter(|own| Some(own) != own_network("self").as_ref())
+            own_network(&child.0.id().to_string()).filter(|own| Some(own) != own_network("self").as_ref())
         });
-        let begun = format!("process {}: ", child.id());
+        let begun = format!("process {}: ", child.0.id());
         let made = |new: &BTreeSet<String>| {
             [
                 new.iter().any(|thing| thing.starts_with(&begun)),
@@ -271,8 +283,7 @@ mod tests {
         };
         let new = before.made_since(&folders).unwrap();
         assert_eq!(made(&new), [true; 3], "{new:?}");
-        child.kill().unwrap();
-        child.wait().unwrap();
+        drop(child);
         fs::remove_file(&forgotten).unwrap();
         // The kernel removes a network a while after its last process.
         testkit::eventually("all of it to be gone", || {
