@@ -38,6 +38,9 @@ pub(crate) enum Command {
     /// Parse what models and scripts wrote, for the control plane that starts this; nothing else is possible here.
     #[command(hide = true)]
     Worker(WorkerArguments),
+    /// Print docs/commands.md.
+    #[command(hide = true)]
+    Page,
     /// Try the agent in this process: no server, no sandbox, history in memory, tools in the current folder.
     Dev(DevArguments),
     /// Check the configuration; every mistake is reported.
@@ -48,12 +51,15 @@ pub(crate) enum Command {
     },
     /// Try everything that sandboxes need of this machine, and say what is missing.
     Doctor,
-    /// Copy the store to a new file, while it is in use.
+    /// Copy the store to a new file, while it is in use: that of BELLJAR_URL, or of this machine where it is left out.
+    #[command(
+        after_help = "Examples:\n  belljar backup store.db\n  BELLJAR_URL=https://belljar.example.com BELLJAR_TOKEN=… belljar backup store.db"
+    )]
     Backup {
         /// The new file; - for the standard output.
         file: PathBuf,
     },
-    /// Put a copy in the store's place. The control plane must not run.
+    /// Put a copy in the place of this machine's store. The control plane must not run.
     Restore {
         /// The copy; - for the standard input.
         file: PathBuf,
@@ -125,6 +131,7 @@ pub(crate) enum ImageCommand {
         always: bool,
     },
     /// Take in an image that was made elsewhere: an OCI image layout, in a folder or a tar, or what `docker save` wrote. Needs root.
+    #[command(after_help = "Example:\n  sudo belljar image import mine.tar --name mine")]
     Import {
         /// The folder or archive.
         from: PathBuf,
@@ -141,6 +148,11 @@ pub(crate) enum ImageCommand {
     },
     /// List images, the newest first.
     List,
+    /// Remove an image that nobody uses, the newest of its name too. Needs root.
+    Rm {
+        /// The name, of which all are meant, or the digest, or as much of it as is listed.
+        image: String,
+    },
     /// Remove images that are neither in use nor the newest of their name. Needs root.
     Gc,
     #[command(flatten)]
@@ -151,6 +163,7 @@ pub(crate) enum ImageCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretCommand {
     /// Give a name a value, read from the standard input, or typed unseen at a terminal. Whatever refers to store:NAME uses it at once.
+    #[command(after_help = "Example:\n  printf %s \"$HUBSPOT_TOKEN\" | sudo belljar secret set hubspot")]
     Set {
         /// The name.
         name: SecretName,
@@ -195,6 +208,9 @@ pub(crate) enum ServiceCommand {
         folder: Option<PathBuf>,
     },
     /// Make a service of an OpenAPI description (3.0 or 3.1, JSON or YAML), or of an MCP server's tools.
+    #[command(
+        after_help = "Examples:\n  belljar service import hubspot.json --name crm --only searchContacts,getContact\n  belljar service import --mcp https://mcp.example.com --name docs --auth bearer"
+    )]
     Import(ImportArguments),
     /// Hold what an MCP server says of its tools now against what was approved, and approve it.
     Approve {
@@ -216,6 +232,7 @@ pub(crate) enum ServiceCommand {
         folder: Option<PathBuf>,
     },
     /// Call a method from this machine, with the credential of the configuration. No scope is asked, and no audit written.
+    #[command(after_help = "Example:\n  belljar service call crm.searchContacts '{\"query\": \"ada\"}'")]
     Call {
         /// The method: SERVICE.METHOD.
         method: String,

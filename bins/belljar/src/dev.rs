@@ -40,7 +40,7 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
     let looked_after = Tasks::new();
     let secrets = sources::open(settings, sources::environment(settings), &looked_after)?;
     for (key, unresolved) in sources::unresolved(settings, &secrets).await {
-        eprintln!("warning: {key}: {unresolved}");
+        cli::note(format_args!("warning: {key}: {unresolved}"));
     }
     let providers = wiring::providers(settings, &(secrets as Arc<dyn Source>))?;
     let model = arguments
@@ -84,9 +84,9 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
         let end = run_loop(&gateway, &hands, &start, cancel).await;
         let mut screen = gateway::held(&screen);
         if let Some(failure) = end.failure() {
-            screen.note(&failure)?;
+            screen.note(&failure).map_err(cli::output)?;
         }
-        screen.bill(began.elapsed())?;
+        screen.bill(began.elapsed()).map_err(cli::output)?;
         Ok::<_, anyhow::Error>(if matches!(end, LoopEnd::Finished) {
             End::Done
         } else {
@@ -100,8 +100,8 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     loop {
         if person {
-            eprint!("› ");
-            std::io::stderr().flush().context("cannot write to the terminal")?;
+            let mut notes = std::io::stderr();
+            write!(notes, "› ").and_then(|()| notes.flush()).map_err(cli::output)?;
         }
         match lines.next_line().await.context("cannot read the standard input")? {
             Some(line) if !line.trim().is_empty() => job(&line).await.map(|_| ())?,

@@ -25,8 +25,11 @@ impl From<End> for ExitCode {
     }
 }
 
-/// Says what went wrong and what caused it, on stderr; as JSON where that was asked for.
+/// Says what went wrong and what caused it, on stderr; as JSON where that was asked for. That nobody reads on is nothing wrong.
 pub(crate) fn tell(error: &anyhow::Error, json: bool) -> ExitCode {
+    if let Some(ClientError::Closed) = error.downcast_ref() {
+        return ExitCode::from(Outcome::Done.code());
+    }
     let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
     let text = causes.join(": ");
     let client = error.downcast_ref::<ClientError>();
@@ -35,9 +38,9 @@ pub(crate) fn tell(error: &anyhow::Error, json: bool) -> ExitCode {
         _ => "failed",
     };
     if json {
-        eprintln!("{}", serde_json::json!({ "error": { "code": code, "message": text } }));
+        cli::note(serde_json::json!({ "error": { "code": code, "message": text } }));
     } else {
-        eprintln!("belljar: {}", harmless(&text));
+        cli::note(format_args!("belljar: {}", harmless(&text)));
     }
     ExitCode::from(client.map_or(Outcome::Failed, ClientError::outcome).code())
 }

@@ -47,7 +47,7 @@ pub(crate) fn host(loaded: &Loaded) -> anyhow::Result<End> {
             claim,
             tasks.child(),
         ));
-        println!("ready: {}", socket.display());
+        let _gone = cli::line(format_args!("ready: {}", socket.display()));
         process::told_to_end().await?;
         if !tasks.shut_down(DEADLINE).await {
             tracing::warn!("orders were cut off after {} s", DEADLINE.as_secs());

@@ -5,9 +5,10 @@ mod engine;
 mod policy;
 mod secret;
 mod service;
+mod unused;
 
 use std::fs;
-use std::io::{IsTerminal, Read};
+use std::io::{IsTerminal, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -23,7 +24,6 @@ use host::doctor::{Finding, Machine, Verdict, examine};
 use images::{Generation, Progress, Rebuild, Recipe};
 use lifecycle::Tasks;
 use rustix::fs::{Mode, OFlags};
-use sandbox::ImageDigest;
 use serde_json::json;
 
 use crate::arguments::{ImageCommand, SkillCommand};
@@ -81,9 +81,9 @@ fn read_token(path: &Path) -> std::io::Result<String> {
 }
 
 /// Prints the example of a configuration.
-pub(crate) fn example() -> End {
-    print!("{}", config::example());
-    End::Done
+pub(crate) fn example() -> anyhow::Result<End> {
+    cli::line(config::example().trim_end())?;
+    Ok(End::Done)
 }
 
 /// Says whether the configuration can be used: its keys and values were checked when it was read, its secrets and models are here.
@@ -114,20 +114,17 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
     })?;
     for (key, error) in &unresolved {
         if json {
-            println!(
-                "{}",
-                json!({ "key": key, "reference": error.reference, "message": error.to_string() })
-            );
+            cli::line(json!({ "key": key, "reference": error.reference, "message": error.to_string() }))?;
         } else {
-            eprintln!("belljar: {key}: {error}");
+            cli::note(format_args!("belljar: {key}: {error}"));
         }
     }
     // Neither keeps the rest from working, here as in `belljar up`.
     for problem in &problems {
         if json {
-            println!("{}", json!({ "message": problem }));
+            cli::line(json!({ "message": problem }))?;
         } else {
-            eprintln!("warning: {}", harmless(problem));
+            cli::note(format_args!("warning: {}", harmless(problem)));
         }
     }
     if !unresolved.is_empty() {
@@ -139,31 +136,28 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
         .map_or("no file: defaults hold".to_owned(), |file| file.display().to_string());
     let models: Vec<&str> = loaded.settings.models.keys().map(String::as_str).collect();
     if models.is_empty() {
-        eprintln!(
+        cli::note(format_args!(
             "warning: there is no model, and `belljar up` does not start without one: add [models.NAME], as \
              `belljar check --example` shows"
-        );
+        ));
     }
     let well = if models.is_empty() || !problems.is_empty() {
         "all else is well"
     } else {
         "all is well"
     };
-    policy::tell(settings, json);
+    policy::tell(settings, json)?;
     if json {
-        println!(
-            "{}",
-            json!({ "file": file, "models": models, "warnings": loaded.warnings.len() })
-        );
+        cli::line(json!({ "file": file, "models": models, "warnings": loaded.warnings.len() }))?;
     } else {
-        println!(
+        cli::line(format_args!(
             "{file}\nmodels: {}\n{well}",
             if models.is_empty() {
                 "none".into()
             } else {
                 models.join(", ")
             }
-        );
+        ))?;
     }
     Ok(End::Done)
 }
@@ -178,36 +172,36 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
             let rebuild = if *always { Rebuild::Always } else { Rebuild::WhenChanged };
             let terminal = std::io::stderr().is_terminal();
             let built = images.build(&recipe, rebuild, &mut |progress| match progress {
-                Progress::Stage(stage) if terminal => eprintln!("\r\x1b[K{}", harmless(stage)),
-                Progress::Stage(stage) => eprintln!("{}", harmless(stage)),
+                Progress::Stage(stage) if terminal => cli::note(format_args!("\r\x1b[K{}", harmless(stage))),
+                Progress::Stage(stage) => cli::note(harmless(stage)),
                 // What the programs say passes by in one line; where a build fails, their last lines stand in the error.
                 Progress::Line(line) if terminal => {
                     let short: String = harmless(line).chars().take(76).collect();
-                    eprint!("\r\x1b[K  {short}");
+                    passing(&format!("  {short}"));
                 }
                 Progress::Line(_) => {}
             })?;
             if terminal {
-                eprint!("\r\x1b[K");
+                passing("");
             }
-            told(&built, json);
+            told(&built, json)?;
         }
         ImageCommand::Import { from, name } => {
             owner::must_be_root("an image's files belong to several users")?;
-            told(&images.import(from, name)?, json);
+            told(&images.import(from, name)?, json)?;
         }
-        ImageCommand::Export { image, to } => told(&images.export(image, to)?, json),
+        ImageCommand::Export { image, to } => told(&images.export(image, to)?, json)?,
         ImageCommand::List => {
             cli::show_images(&json!(images.list()?), json)?;
         }
+        ImageCommand::Rm { image } => {
+            owner::must_be_root("images belong to root")?;
+            unused::remove(settings, image, json)?;
+        }
         ImageCommand::Gc => {
             owner::must_be_root("images belong to root")?;
-            for image in images.collect(&used_images(settings)?)? {
-                if json {
-                    println!("{}", json!(image));
-                } else {
-                    println!("removed {} {}", image.name, image.digest.as_str());
-                }
+            for image in images.collect(&unused::used_images(settings)?)? {
+                unused::removed(&image, json)?;
             }
         }
         ImageCommand::Client(_) => anyhow::bail!("generations are the control plane's: nothing is known of them here"),
@@ -215,41 +209,19 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
     Ok(End::Done)
 }
 
-/// The images that must stay. Only the control plane knows which those are; where there never was one, nothing uses any.
-fn used_images(settings: &Settings) -> anyhow::Result<Vec<ImageDigest>> {
-    let mut used: Vec<_> = wiring::image(settings).into_iter().collect();
-    let own = places::control(settings);
-    if !own
-        .try_exists()
-        .with_context(|| format!("cannot look at {}", own.display()))?
-    {
-        return Ok(used);
-    }
-    let asked = || -> anyhow::Result<Vec<String>> {
-        let client = Client::new(&own_url(settings), own_token(settings)?)?;
-        Ok(process::runtime()?.block_on(cli::used_images(&client))?)
-    };
-    let told = asked().context(
-        "nothing was removed, because the control plane did not say which images sandboxes, disks and snapshots lie on \
-         (is it running? `belljar up` starts it)",
-    )?;
-    for digest in told {
-        used.push(
-            digest
-                .parse()
-                .context("the control plane named something that is no image")?,
-        );
-    }
-    Ok(used)
+/// A line at a terminal in whose place the next one stands. Nobody is hurt where it cannot be written.
+fn passing(words: &str) {
+    let mut notes = std::io::stderr();
+    let _ = write!(notes, "\r\x1b[K{words}").and_then(|()| notes.flush());
 }
 
 /// Tells of an image.
-fn told(image: &Generation, json: bool) {
+fn told(image: &Generation, json: bool) -> Result<(), ClientError> {
     if json {
-        println!("{}", json!(image));
-    } else {
-        println!("{} {} ({} MiB)", image.name, image.digest.as_str(), image.bytes >> 20);
+        return cli::line(json!(image));
     }
+    let (digest, megabytes) = (image.digest.as_str(), image.bytes >> 20);
+    cli::line(format_args!("{} {digest} ({megabytes} MiB)", image.name))
 }
 
 /// Lists or checks the skills of a folder.
@@ -259,9 +231,9 @@ pub(crate) fn skill(command: &SkillCommand, json: bool) -> anyhow::Result<End> {
     if matches!(command, SkillCommand::List { .. }) {
         for skill in &loaded {
             if json {
-                println!("{}", json!({ "name": skill.name, "description": skill.description }));
+                cli::line(json!({ "name": skill.name, "description": skill.description }))?;
             } else {
-                println!("{}: {}", skill.name, harmless(&skill.description));
+                cli::line(format_args!("{}: {}", skill.name, harmless(&skill.description)))?;
             }
         }
         return Ok(End::Done);
@@ -270,16 +242,17 @@ pub(crate) fn skill(command: &SkillCommand, json: bool) -> anyhow::Result<End> {
     for finding in &findings {
         let kind = if finding.is_error { "error" } else { "advice" };
         if json {
-            println!(
-                "{}",
-                json!({ "skill": finding.skill, "kind": kind, "message": finding.message })
-            );
+            cli::line(json!({ "skill": finding.skill, "kind": kind, "message": finding.message }))?;
         } else {
-            println!("{}: {kind}: {}", finding.skill, harmless(&finding.message));
+            cli::line(format_args!(
+                "{}: {kind}: {}",
+                finding.skill,
+                harmless(&finding.message)
+            ))?;
         }
     }
     if !json {
-        println!("{} skills", loaded.len());
+        cli::line(format_args!("{} skills", loaded.len()))?;
     }
     Ok(if findings.iter().any(|finding| finding.is_error) {
         End::Found
@@ -362,7 +335,7 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
     findings.extend(process::runtime()?.block_on(try_worker()));
     for finding in &findings {
         if json {
-            println!("{}", json!(finding));
+            cli::line(json!(finding))?;
             continue;
         }
         let mark = match finding.verdict {
@@ -370,9 +343,9 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
             Verdict::Warning => "!",
             Verdict::Lacking => "✗",
         };
-        println!("{mark} {}: {}", finding.what, harmless(&finding.says));
+        cli::line(format_args!("{mark} {}: {}", finding.what, harmless(&finding.says)))?;
         if let Some(mend) = &finding.mend {
-            println!("    to mend it: {}", harmless(mend));
+            cli::line(format_args!("    to mend it: {}", harmless(mend)))?;
         }
     }
     let lacking = findings
@@ -381,9 +354,11 @@ pub(crate) fn doctor(settings: &Settings, json: bool) -> anyhow::Result<End> {
         .count();
     if !json {
         match lacking {
-            0 => println!("sandboxes can run on this machine"),
-            1 => println!("sandboxes cannot run on this machine: 1 thing is missing"),
-            lacking => println!("sandboxes cannot run on this machine: {lacking} things are missing"),
+            0 => cli::line("sandboxes can run on this machine")?,
+            1 => cli::line("sandboxes cannot run on this machine: 1 thing is missing")?,
+            lacking => cli::line(format_args!(
+                "sandboxes cannot run on this machine: {lacking} things are missing"
+            ))?,
         }
     }
     Ok(if lacking == 0 { End::Done } else { End::Found })

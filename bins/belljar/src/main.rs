@@ -11,6 +11,7 @@
 //! * `client`: which control plane is asked
 //! * `elsewhere`: all of it on a system that is not Linux, where only a control plane can be asked
 //! * `end`: how a command ends
+//! * `page`: all commands, as a page
 
 #[cfg_attr(
     any(not(target_os = "linux"), client_alone),
@@ -37,6 +38,8 @@ mod listening;
 mod local;
 #[cfg(all(target_os = "linux", not(client_alone)))]
 mod owner;
+#[cfg(all(target_os = "linux", not(client_alone)))]
+mod page;
 #[cfg(all(target_os = "linux", not(client_alone)))]
 mod places;
 #[cfg(all(target_os = "linux", not(client_alone)))]
@@ -94,8 +97,12 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         // It reads no configuration: it may open nothing, or one file.
         return worker::worker(worker);
     }
+    if let Command::Page = &arguments.command {
+        cli::line(page::page().trim_end())?;
+        return Ok(End::Done);
+    }
     if let Command::Check { example: true } = &arguments.command {
-        return Ok(local::example());
+        return local::example();
     }
     if let Command::Client(ClientCommand::Audit(audit)) = &arguments.command
         && let Some(copy) = &audit.file
@@ -109,7 +116,7 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
     }
     let loaded = loaded?;
     for warning in &loaded.warnings {
-        eprintln!("warning: {warning}");
+        cli::note(format_args!("warning: {warning}"));
     }
     match &arguments.command {
         Command::Up => up::up(&loaded),
@@ -124,6 +131,6 @@ fn run(arguments: &Arguments) -> anyhow::Result<End> {
         Command::Secret(command) => local::secret(&loaded, command, arguments.json),
         Command::Service(command) => local::service(&loaded, command, arguments.json),
         Command::Skill(command) => local::skill(command, arguments.json),
-        Command::Client(_) | Command::Worker(_) => Ok(End::Done),
+        Command::Client(_) | Command::Worker(_) | Command::Page => Ok(End::Done),
     }
 }

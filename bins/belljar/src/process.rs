@@ -128,7 +128,9 @@ fn handed() -> io::Result<Environment> {
 /// memory to a file when it crashes.
 pub(crate) fn close_to_others() {
     if let Err(error) = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        eprintln!("warning: other programs of this user can read the memory of this one ({error})");
+        cli::note(format_args!(
+            "warning: other programs of this user can read the memory of this one ({error})"
+        ));
     }
 }
 

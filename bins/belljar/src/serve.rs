@@ -112,7 +112,7 @@ async fn run(loaded: &Loaded, environment: Environment, handed: Option<std::net:
         http_api::Config::default(),
         doors.clone(),
     ));
-    println!("ready: http://{address}");
+    let _gone = cli::line(format_args!("ready: http://{address}"));
     let broken = tokio::select! {
         told = process::told_to_end() => told.map(|()| false)?,
         () = store.ended() => true,
@@ -193,11 +193,11 @@ async fn first_token(settings: &Settings, control: &Control) -> anyhow::Result<(
     let path = places::first_token(settings);
     write_secret(&path, new.secret.expose())
         .with_context(|| format!("cannot keep the first token in {}", path.display()))?;
-    println!(
+    let _gone = cli::line(format_args!(
         "token of the first admin, shown this once (root of this machine finds it in {}):\n  {}",
         path.display(),
         new.secret.expose()
-    );
+    ));
     Ok(())
 }
 

@@ -139,11 +139,13 @@ impl Part {
             while let Ok(Some(line)) = lines.next_line().await {
                 match (line.strip_prefix("ready: "), self.command) {
                     (Some(url), "serve") => {
-                        println!("Belljar is at {url}");
+                        let _gone = cli::line(format_args!("Belljar is at {url}"));
                         return true;
                     }
                     (Some(_), _) => return true,
-                    (None, _) => println!("{line}"),
+                    (None, _) => {
+                        let _gone = cli::line(&line);
+                    }
                 }
             }
             false
@@ -168,21 +170,21 @@ impl Part {
         };
         let status = tokio::select! {
             status = child.wait() => status,
-            () = async { while let Ok(Some(line)) = lines.next_line().await { println!("{line}"); } std::future::pending().await } => return,
+            () = async { while let Ok(Some(line)) = lines.next_line().await { let _gone = cli::line(&line); } std::future::pending().await } => return,
         };
         let told = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        eprintln!(
+        cli::note(format_args!(
             "belljar: `belljar {}` ended ({told}) and is started again; sessions go on",
             self.command
-        );
+        ));
         self.running = None;
         self.deaths.retain(|death| death.elapsed() < WITHIN);
         self.deaths.push(Instant::now());
         if self.deaths.len() > MOST_DEATHS {
-            eprintln!(
+            cli::note(format_args!(
                 "belljar: it ended {} times within a minute and is left alone for one",
                 self.deaths.len()
-            );
+            ));
             tokio::time::sleep(WITHIN).await;
         }
     }
@@ -197,11 +199,11 @@ impl Part {
             let _ = kill_process(pid, Signal::TERM);
         }
         if tokio::time::timeout(deadline, child.wait()).await.is_err() {
-            eprintln!(
+            cli::note(format_args!(
                 "belljar: `belljar {}` did not end within {} s and is killed",
                 self.command,
                 deadline.as_secs()
-            );
+            ));
             // It is killed on drop as well; this only waits for it.
             let _ = child.kill().await;
         }

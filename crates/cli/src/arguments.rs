@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use domain::{ApprovalId, Delivery};
+use domain::Delivery;
 
 /// The commands that ask a running control plane.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ClientCommand {
     /// Give the agent a job and watch it work.
+    #[command(
+        after_help = "Examples:\n  belljar run \"count the words in notes.txt\" --file notes.txt\n  belljar run --session report \"and now by month\" > months.md"
+    )]
     Run(RunArguments),
     /// Talk with the agent, line by line.
     Chat {
@@ -23,9 +26,10 @@ pub enum ClientCommand {
         #[arg(long, value_name = "FILE")]
         scope: Option<PathBuf>,
     },
-    /// List sessions, the newest first.
+    /// List sessions, those that were prompted last first.
     Sessions(ListArguments),
     /// Show what was said in a session, and a line about each thing that was done.
+    #[command(after_help = "Example:\n  belljar show report --all | less")]
     Show {
         /// The session's id or name.
         session: String,
@@ -62,6 +66,9 @@ pub enum ClientCommand {
     /// Copy a file into a session's workspace.
     Put(PutArguments),
     /// Copy a file out of a session's workspace.
+    #[command(
+        after_help = "Examples:\n  belljar get report report/monthly.csv .\n  belljar get report notes.txt - | head"
+    )]
     Get(GetArguments),
     /// List a session's workspace.
     Files(FilesArguments),
@@ -74,8 +81,12 @@ pub enum ClientCommand {
     #[command(skip)]
     Image(ImageCommand),
     /// Read the audit log, the newest first. With --json and no limit: every entry that is wanted, the oldest first.
+    #[command(
+        after_help = "Examples:\n  belljar audit --user ada --since 7d\n  belljar audit --session deploys --decision deny\n  belljar audit --json --since 2026-05-01 > may.jsonl"
+    )]
     Audit(AuditArguments),
     /// Show what was spent.
+    #[command(after_help = "Examples:\n  belljar usage --by user\n  belljar usage --session report")]
     Usage {
         /// In this session only.
         #[arg(long)]
@@ -94,11 +105,13 @@ pub enum ClientCommand {
         session: Option<String>,
     },
     /// Approve what the agent asked, once.
+    #[command(after_help = "Example:\n  belljar approve 0123456789ab")]
     Approve(ApproveArguments),
     /// Deny what the agent asked.
     Deny {
-        /// The approval's id.
-        approval: ApprovalId,
+        /// The approval's id, or its last twelve digits, as they are listed.
+        #[arg(value_parser = approval_name)]
+        approval: String,
         /// Why; the agent is told.
         #[arg(long)]
         reason: Option<String>,
@@ -323,6 +336,7 @@ pub struct ForkArguments {
 #[derive(Clone, Debug, Subcommand)]
 pub enum SnapshotCommand {
     /// Keep a session's files as they are now.
+    #[command(after_help = "Example:\n  belljar snapshot save report --name before-the-rewrite")]
     Save {
         /// The session's id or name.
         session: String,
@@ -336,6 +350,7 @@ pub enum SnapshotCommand {
         session: String,
     },
     /// Take a session back to a snapshot: its files, and what was said.
+    #[command(after_help = "Example:\n  belljar snapshot restore report before-the-rewrite")]
     Restore {
         /// The session's id or name.
         session: String,
@@ -417,9 +432,10 @@ pub struct FilesArguments {
 pub enum SandboxCommand {
     /// List sandboxes.
     List,
-    /// List them with what they take.
+    /// List sandboxes with the memory, processor time and room on disk that each takes.
     Stats,
     /// Run one program that only looks (ls, cat, git log…) in a session's sandbox, which is made or woken for it.
+    #[command(after_help = "Example:\n  belljar sandbox exec report ls -la")]
     Exec {
         /// The session's id or name.
         session: String,
@@ -433,11 +449,21 @@ pub enum SandboxCommand {
         #[arg(value_parser = sandbox_name)]
         sandbox: String,
     },
-    /// Remove one. Its session goes on in another; its files stay.
+    /// Remove a sandbox, or all. What runs in it ends; its session and its files stay, and a run goes on in another.
+    ///
+    /// After --all none is made before somebody needs one: not ahead, and not to build an image in. A build that was under way is tried
+    /// again then.
+    #[command(after_help = "Examples:\n  belljar sandbox rm 0123456789ab\n  belljar sandbox rm --all --yes")]
     Rm {
         /// The sandbox's id, or its last twelve digits, as they are listed.
-        #[arg(value_parser = sandbox_name)]
-        sandbox: String,
+        #[arg(value_parser = sandbox_name, required_unless_present = "all", conflicts_with = "all")]
+        sandbox: Option<String>,
+        /// Every sandbox: running, frozen, made ahead, and those in which images are built.
+        #[arg(long)]
+        all: bool,
+        /// Do not ask.
+        #[arg(long, short, requires = "all")]
+        yes: bool,
     },
 }
 
@@ -446,20 +472,31 @@ pub(crate) const SHORT_ID: usize = 12;
 
 /// What may name a sandbox.
 fn sandbox_name(text: &str) -> Result<String, String> {
+    digits(text, "a sandbox", "belljar sandbox list")
+}
+
+/// What may name an approval.
+fn approval_name(text: &str) -> Result<String, String> {
+    digits(text, "an approval", "belljar approvals")
+}
+
+/// An id, or enough of its end.
+fn digits(text: &str, what: &str, list: &str) -> Result<String, String> {
     let is_digit = |letter: char| letter.is_ascii_hexdigit() || letter == '-';
     if text.len() >= SHORT_ID && text.chars().all(is_digit) {
         return Ok(text.to_owned());
     }
     Err(format!(
-        "a sandbox is named by its id, or by the last {SHORT_ID} digits of it, as `belljar sandbox list` shows them"
+        "{what} is named by its id, or by the last {SHORT_ID} digits of it, as `{list}` shows them"
     ))
 }
 
 /// What is approved.
 #[derive(Clone, Debug, Args)]
 pub struct ApproveArguments {
-    /// The approval's id.
-    pub approval: ApprovalId,
+    /// The approval's id, or its last twelve digits, as they are listed.
+    #[arg(value_parser = approval_name)]
+    pub approval: String,
     /// Whenever this session asks for the same method, tool or host.
     #[arg(long)]
     pub always: bool,
@@ -472,6 +509,9 @@ pub struct ApproveArguments {
 #[derive(Clone, Debug, Subcommand)]
 pub enum PolicyCommand {
     /// Say whether something may be done, what each layer says to it, and which of them decides.
+    #[command(
+        after_help = "Examples:\n  belljar policy explain crm.deleteContact --user ada\n  belljar policy explain egress:api.example.com:443"
+    )]
     Explain(ExplainArguments),
 }
 
@@ -514,9 +554,14 @@ pub enum UserCommand {
 /// What can be done about tokens.
 #[derive(Clone, Debug, Subcommand)]
 pub enum TokenCommand {
-    /// List tokens; none is shown, only what each is for.
-    List,
+    /// List tokens, the newest first; none is shown, only what each is for.
+    List {
+        /// This user's, by name or id; yours where left out. Admins only.
+        #[arg(long)]
+        user: Option<String>,
+    },
     /// Make a token. It is shown once.
+    #[command(after_help = "Example:\n  belljar token add laptop --user ada")]
     Add {
         /// What it is for.
         label: String,
@@ -524,9 +569,13 @@ pub enum TokenCommand {
         #[arg(long)]
         user: Option<String>,
     },
-    /// Take a token back.
+    /// Take a token back: it opens nothing from now on.
+    #[command(after_help = "Example:\n  belljar token revoke laptop --user ada")]
     Revoke {
-        /// The token's id.
+        /// What the token is for, or its id, or the last twelve digits of it, as they are listed.
         token: String,
+        /// The user it stands for, by name or id; you, where left out.
+        #[arg(long)]
+        user: Option<String>,
     },
 }

@@ -76,6 +76,9 @@ pub enum ClientError {
         /// The file that holds the first token of this machine.
         tried: PathBuf,
     },
+    /// Whoever read what a command prints reads no more. It is no mistake, and nobody is told.
+    #[error("nobody reads what is printed any more")]
+    Closed,
     /// What was typed makes no sense.
     #[error("{0}")]
     Usage(String),
@@ -89,6 +92,7 @@ impl ClientError {
             Self::Refused { code, .. } => Outcome::of_code(code),
             Self::NoToken { .. } => Outcome::Denied,
             Self::Usage(_) => Outcome::Usage,
+            Self::Closed => Outcome::Done,
             _ => Outcome::Failed,
         }
     }

@@ -11,18 +11,20 @@ mod run;
 mod sandboxes;
 mod snapshots;
 mod table;
+mod tokens;
 mod typed;
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 pub use self::files::backup;
-pub use self::images::{show_images, used_images};
+pub use self::images::{image_uses, show_images, used_images};
 
 use domain::{ApprovalAnswer, SessionId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::arguments::{ClientCommand, PolicyCommand, UserCommand};
+use crate::output::{line, output};
 use crate::render::{Paper, Render, Shown};
 use crate::terminal::harmless;
 use crate::watch::Watch;
@@ -88,10 +90,10 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
             } else {
                 ApprovalAnswer::Once
             };
-            approvals::answer(client, arguments.approval, answer, arguments.reason.as_deref(), json).await?;
+            approvals::answer(client, &arguments.approval, answer, arguments.reason.as_deref(), json).await?;
         }
         ClientCommand::Deny { approval, reason } => {
-            approvals::answer(client, approval, ApprovalAnswer::Deny, reason.as_deref(), json).await?;
+            approvals::answer(client, &approval, ApprovalAnswer::Deny, reason.as_deref(), json).await?;
         }
         ClientCommand::Policy(PolicyCommand::Explain(arguments)) => {
             return policy::explain(client, &arguments, json).await;
@@ -107,7 +109,7 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
             let answer: Value = client.json(request).await?;
             say(json, &answer, "removed")?;
         }
-        ClientCommand::Token(command) => lists::tokens(client, command, json).await?,
+        ClientCommand::Token(command) => tokens::token(client, command, json).await?,
     }
     Ok(Outcome::Done)
 }
@@ -144,7 +146,7 @@ struct Named {
 }
 
 async fn draw(watch: &mut Watch<'_>, json: bool, shown: Shown) -> Result<(), ClientError> {
-    let mut render = Render::new(Paper::standard(), json, shown);
+    let mut render = Render::new(Paper::page(), json, shown);
     while let Some(seen) = watch.next().await? {
         render.draw(&seen).map_err(output)?;
     }
@@ -153,21 +155,30 @@ async fn draw(watch: &mut Watch<'_>, json: bool, shown: Shown) -> Result<(), Cli
 
 /// Prints an answer: itself for a program, words for a person.
 fn say(json: bool, answer: &Value, words: &str) -> Result<(), ClientError> {
-    let line = if json {
-        answer.to_string()
-    } else {
-        harmless(words).into_owned()
-    };
-    writeln!(std::io::stdout(), "{line}").map_err(output)
+    if json { line(answer) } else { line(harmless(words)) }
 }
 
-/// Nobody reads what is written.
-fn output(source: std::io::Error) -> ClientError {
-    ClientError::File {
-        attempt: "write to",
-        path: "the output".into(),
-        source,
+/// Asks whoever sits at the terminal. Where nobody does, nothing is done that was not agreed to.
+fn agreed(question: &str) -> Result<bool, ClientError> {
+    if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
+        return Err(ClientError::Usage(format!(
+            "{question} Nobody is there to be asked: say --yes"
+        )));
     }
+    let mut notes = std::io::stderr();
+    write!(notes, "{question} [y/N] ")
+        .and_then(|()| notes.flush())
+        .map_err(output)?;
+    let mut line = String::new();
+    std::io::stdin()
+        .read_line(&mut line)
+        .map_err(ClientError::file("read", "the standard input".as_ref()))?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
+/// A number with its noun.
+fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// A text as it stands in a URL.
@@ -180,4 +191,70 @@ fn encoded(text: &str) -> String {
         }
         encoded
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::table::{Column, drawn};
+    use super::*;
+    use crate::arguments::ByArgument;
+
+    const ID: &str = "0192f0c1-2d3e-7abc-8def-0123456789ab";
+
+    /// Everything that a row of any list may have, and much of it.
+    fn row() -> Value {
+        let long = "many words, one after the other, that nobody needs to read to know what is meant by it";
+        let (key, person) = ("a-session-of-ours-1795294717", "ada.lovelace@example.com");
+        let people = json!({
+            "id": ID, "session": ID, "parent": ID, "session_key": key, "key": key, "owner_name": person, "user_name": person,
+            "called": person, "name": ID, "label": "the laptop that stands in the kitchen", "title": long, "active": 0, "created": 0,
+            "sandbox": { "state": "hibernated" }, "messages": 12_345, "kind": "service", "subject": "warehouse.queryEverything",
+            "reason": long,
+        });
+        let costs = json!({
+            "at": 1_795_294_717_000_i64, "model": "claude-sonnet", "run": ID, "cost": 123_456_789_000_i64, "calls": 123_456,
+            "usage": { "input": 123_456_789, "output": 12_345_678 }, "number": 1_234_567, "actor": format!("session:{ID}"),
+            "action": "session_tokens.revoked", "service": "warehouse", "decision": "allow", "rule": "roles.everybody.services",
+            "detail": { "method": "queryEverything", "words": long },
+        });
+        let images = json!({
+            "image": "an-image-of-ours-with-tools", "recipe": "imported", "digest": "ab".repeat(32), "base": "cd".repeat(32),
+            "built": 0, "bytes": 9_u64 << 30, "state": "building", "begun": 0, "ended": 1_000_000, "sandboxes": 12, "error": long,
+        });
+        let parts = [people, costs, images].into_iter();
+        let members = parts.filter_map(|part| part.as_object().cloned()).flatten();
+        Value::Object(members.collect())
+    }
+
+    #[test]
+    fn every_table_fits_a_terminal_and_keeps_what_is_needed_to_go_on() {
+        let sessions = lists::SESSIONS;
+        let calls = lists::CALLS;
+        let by_user = lists::sums(ByArgument::User);
+        let by_model = lists::sums(ByArgument::Model);
+        let tables: [(&[Column], &str); 10] = [
+            (&sessions, "SESSION RUN OWNER NAME"),
+            (&calls, "AT SESSION MODEL TOKENS IN COST"),
+            (&by_user, "USER CALLS TOKENS IN TOKENS OUT COST"),
+            (&by_model, "MODEL CALLS TOKENS IN TOKENS OUT COST"),
+            (&tokens::COLUMNS, "TOKEN FOR USER SINCE STATE"),
+            (&approvals::COLUMNS, "APPROVAL SESSION OWNER KIND SUBJECT"),
+            (&audit::COLUMNS, "# WHEN WHO WHAT TO DECISION"),
+            (&images::IMAGES, "IMAGE DIGEST AGE MiB MADE OF"),
+            (&images::GENERATIONS, "IMAGE STATE BEGUN WHY"),
+            (&snapshots::COLUMNS, "SNAPSHOT MADE NAME"),
+        ];
+        for (columns, kept) in tables {
+            let row = row();
+            let narrow = drawn(&[row.clone()], columns, Some(80));
+            assert!(narrow.iter().all(|line| line.chars().count() <= 80), "{narrow:#?}");
+            let heads = narrow[0].replace("(UTC)", "");
+            let heads = heads.split_whitespace().collect::<Vec<_>>().join(" ");
+            for head in kept.split(' ') {
+                assert!(heads.contains(head), "{head} is gone: {narrow:#?}");
+            }
+            let wide = drawn(&[row], columns, None);
+            assert!(wide[0].len() >= narrow[0].len(), "{wide:#?}");
+        }
+    }
 }

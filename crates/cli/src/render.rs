@@ -41,6 +41,18 @@ impl Paper {
             colours: notes_terminal && std::env::var_os("NO_COLOR").is_none(),
         }
     }
+
+    /// Stdout alone, for a history: all of it is what was asked for.
+    pub(crate) fn page() -> Self {
+        let terminal = io::stdout().is_terminal();
+        Self {
+            out: Box::new(io::stdout()),
+            notes: Box::new(io::stdout()),
+            out_terminal: terminal,
+            notes_terminal: terminal,
+            colours: terminal && std::env::var_os("NO_COLOR").is_none(),
+        }
+    }
 }
 
 /// What is drawn of a conversation.

@@ -9,5 +9,5 @@ mod sandboxes;
 mod sessions;
 
 pub use files::FileStream;
-pub use images::{GenerationEntry, ImageEntry};
-pub use sandboxes::{Health, SandboxEntry, SandboxFigures};
+pub use images::{GenerationEntry, ImageEntry, ImageUse};
+pub use sandboxes::{Health, RemovedSandboxes, SandboxEntry, SandboxFigures};

@@ -155,18 +155,19 @@ impl Control {
                     control.0.generations.wanted.notified().await;
                     continue;
                 };
-                let (built, rest) = match control.look_after(&base.image, refresh).await {
-                    Ok(looked) => looked,
-                    Err(error) => {
-                        let error = with_causes(&error);
-                        tracing::warn!(
-                            image = refresh.image,
-                            error,
-                            "could not look after an image's generations"
-                        );
-                        (false, control.0.config.lease)
-                    }
+                let looked = match control.0.housing.warm.is_resting() {
+                    true => Ok((false, control.0.config.lease)),
+                    false => control.look_after(&base.image, refresh).await,
                 };
+                let (built, rest) = looked.unwrap_or_else(|error| {
+                    let error = with_causes(&error);
+                    tracing::warn!(
+                        image = refresh.image,
+                        error,
+                        "could not look after an image's generations"
+                    );
+                    (false, control.0.config.lease)
+                });
                 if built || collected.is_none_or(|then| then.elapsed() >= COLLECT_EVERY) {
                     collected = Some(Instant::now());
                     if let Err(error) = control.collect_images(refresh).await {

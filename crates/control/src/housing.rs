@@ -39,6 +39,7 @@ mod tokens;
 pub(crate) mod usage;
 mod warm;
 
+pub(crate) use keeping::SIDE_BY_SIDE;
 pub(crate) use reconcile::Suspects;
 pub(crate) use tokens::Shown;
 
@@ -300,6 +301,7 @@ impl Control {
 
     /// The session's sandbox, awake and claimed; made where there is none.
     pub(crate) async fn house(&self, live: &Arc<Live>) -> Result<Stay, HousingError> {
+        self.end_rest();
         self.house_beside(live, Others::MakeRoom).await
     }
 

@@ -52,7 +52,9 @@ mod watch;
 mod way_out;
 
 pub use ::link::server::ServiceAnswer;
-pub use api::{FileStream, GenerationEntry, Health, ImageEntry, SandboxEntry, SandboxFigures};
+pub use api::{
+    FileStream, GenerationEntry, Health, ImageEntry, ImageUse, RemovedSandboxes, SandboxEntry, SandboxFigures,
+};
 pub use brought::ReadSkills;
 pub use calls::Callable;
 pub use config::{Base, Config, Refresh, WarmPool};

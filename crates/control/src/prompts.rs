@@ -88,7 +88,19 @@ impl Control {
         Ok(accepted)
     }
 
-    async fn take_in(&self, asker: Asker, prompt: NewPrompt) -> Result<Accepted, ControlError> {
+    /// Refuses a prompt that would not be taken in, as far as that can be known before. Nothing is stored, and no session is made.
+    ///
+    /// # Errors
+    /// As [`Control::prompt`].
+    pub async fn check_prompt(&self, asker: Asker, prompt: &NewPrompt) -> Result<(), ControlError> {
+        if let Target::Session(session) = prompt.target {
+            self.live(asker, session).await?;
+        }
+        self.author_of(asker, prompt).await.map(drop)
+    }
+
+    /// Whose words a prompt is, where it may be taken in.
+    async fn author_of(&self, asker: Asker, prompt: &NewPrompt) -> Result<UserId, ControlError> {
         self.check_blocks(&prompt.blocks)?;
         if let Some(model) = &prompt.model {
             let known = self.0.providers.model(model);
@@ -99,7 +111,12 @@ impl Control {
             (_, Target::Key { owner, .. } | Target::New { owner }) => *owner,
             (_, Target::Session(session)) => self.live(asker, *session).await?.owner,
         };
-        self.check_scope(asker, &prompt, author).await?;
+        self.check_scope(asker, prompt, author).await?;
+        Ok(author)
+    }
+
+    async fn take_in(&self, asker: Asker, prompt: NewPrompt) -> Result<Accepted, ControlError> {
+        let author = self.author_of(asker, &prompt).await?;
         let message = Message {
             id: MessageId::new(),
             role: Role::User,

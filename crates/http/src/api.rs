@@ -7,8 +7,9 @@ use std::time::Instant;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware;
-use control::Control;
-use store::Store;
+use control::{Control, ControlError};
+use domain::{SessionId, UserId};
+use store::{Names, Store};
 use tokio::sync::watch;
 use utoipa::OpenApi as _;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -16,6 +17,7 @@ use utoipa::openapi::{ContentBuilder, OpenApi, Ref, ResponseBuilder, SecurityReq
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::authenticate::Caller;
 use crate::error::ErrorBody;
 use crate::metrics::Metrics;
 use crate::routes::models::Model;
@@ -40,6 +42,18 @@ pub(crate) struct Doors {
     pub(crate) doubts: Arc<watch::Sender<u64>>,
 }
 
+impl Doors {
+    /// What people call these users and sessions, as far as they exist for the one who asks.
+    pub(crate) async fn names(
+        &self,
+        caller: &Caller,
+        users: Vec<UserId>,
+        sessions: Vec<SessionId>,
+    ) -> Result<Names, ControlError> {
+        Ok(self.store.names(caller.asker(), users, sessions).await?)
+    }
+}
+
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(
@@ -62,6 +76,7 @@ fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(snapshots::restore_snapshot))
         .routes(routes!(snapshots::fork_session))
         .routes(routes!(prompts::prompt))
+        .routes(routes!(prompts::check_prompt))
         .routes(routes!(prompts::cancel))
         .routes(routes!(events::watch_events))
         .routes(routes!(files::list_files))
@@ -78,8 +93,9 @@ fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(people::list_tokens, people::create_token))
         .routes(routes!(people::revoke_token))
         .routes(routes!(images::list_images))
+        .routes(routes!(images::list_image_uses))
         .routes(routes!(images::refresh_image))
-        .routes(routes!(sandboxes::list_sandboxes))
+        .routes(routes!(sandboxes::list_sandboxes, sandboxes::remove_sandboxes))
         .routes(routes!(sandboxes::remove_sandbox))
         .routes(routes!(sandboxes::read_words))
         .routes(routes!(sandboxes::run_command))

@@ -12,22 +12,14 @@ use crate::layout::{self, BLOBS};
 use crate::library::{ImageFolder, LAYOUT};
 use crate::{Generation, LibraryError};
 
-/// So many digits of a digest at least tell which is meant: as many as lists show.
-const LISTED: usize = 12;
-
 impl ImageFolder {
     /// Writes the newest image of a name, or the one whose digest begins so, into an archive that is not there.
     ///
     /// # Errors
     /// Where there is no such image, or the archive cannot be written, in which case it is not there.
     pub fn export(&self, image: &str, to: &Path) -> Result<Generation, LibraryError> {
-        let all = self.list()?.into_iter();
-        let is_its = |digest: &ImageDigest| image.len() >= LISTED && digest.as_str().starts_with(image);
-        let mut wanted = all.filter(|generation| generation.name == image || is_its(&generation.digest));
-        let generation = wanted.next().ok_or_else(|| {
-            let none = io::Error::other(format!("there is no image {image}: belljar image list"));
-            LibraryError::new("export from", self.folder())(none)
-        })?;
+        let mut meant = self.meant(image)?;
+        let generation = meant.swap_remove(0);
         let failed = |error| LibraryError::new("write", to)(error);
         let file = File::create_new(to).map_err(failed)?;
         let written = pack(&generation, file);

@@ -23,6 +23,8 @@ pub(crate) const ARCHIVE: &str = "layer.tar";
 const ABOUT: &str = "image.json";
 const LOCK: &str = "lock";
 const BUILDING: &str = "building";
+/// So many digits of a digest at least tell which is meant: as many as lists show.
+const LISTED: usize = 12;
 
 /// A folder of images.
 ///
@@ -163,6 +165,24 @@ impl ImageFolder {
     pub fn newest_base(&self, name: &str) -> Result<Option<Generation>, LibraryError> {
         let mut all = self.list()?.into_iter();
         Ok(all.find(|generation| generation.name == name && generation.base.is_none()))
+    }
+
+    /// The images that somebody means: those of a name, the newest first, or the one whose digest begins so.
+    ///
+    /// # Errors
+    /// As [`ImageFolder::list`]; there is none.
+    pub fn meant(&self, image: &str) -> Result<Vec<Generation>, LibraryError> {
+        let is_its = |digest: &ImageDigest| image.len() >= LISTED && digest.as_str().starts_with(image);
+        let all = self.list()?.into_iter();
+        let meant = all.filter(|generation| generation.name == image || is_its(&generation.digest));
+        let meant: Vec<_> = meant.collect();
+        if meant.is_empty() {
+            let none = io::Error::other(format!(
+                "there is no image {image}: `belljar image list` shows those there are"
+            ));
+            return Err(LibraryError::new("find an image in", &self.folder)(none));
+        }
+        Ok(meant)
     }
 
     /// Builds an image, or gives the one that is there already. Builds wait for each other.

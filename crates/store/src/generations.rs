@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use domain::{GenerationId, SessionId, Timestamp};
+use domain::{GenerationId, SessionId, SnapshotId, Timestamp};
 use sandbox::ImageDigest;
 use serde_json::json;
 
@@ -465,6 +465,37 @@ impl Store {
         let rows = self.read(ATTEMPT, sql, binds![]).await?;
         rows.iter().map(|row| row.id("image")).collect()
     }
+
+    /// What lies on an image: disks of sessions, then snapshots, at most `limit`.
+    ///
+    /// # Errors
+    /// The one who asks is not Belljar itself.
+    pub async fn disks_on(&self, asker: Asker, image: &ImageDigest, limit: u32) -> Result<Vec<DiskOn>, StoreError> {
+        const ATTEMPT: &str = "look for what lies on an image";
+        asker.must_be_system(ATTEMPT)?;
+        let sql = "SELECT id AS session_id, NULL AS snapshot, NULL AS name, 0 AS place FROM sessions WHERE image = $1 UNION ALL \
+                   SELECT session_id, id, name, 1 FROM snapshots WHERE image = $1 ORDER BY place, session_id LIMIT $2";
+        let rows = self
+            .read(ATTEMPT, sql, binds![image.as_str(), i64::from(limit)])
+            .await?;
+        let of = |row: &Row| {
+            let (id, name) = (row.id_or_none::<SnapshotId>("snapshot")?, row.text_or_none("name")?);
+            Ok(DiskOn {
+                session: row.id("session_id")?,
+                snapshot: id.map(|id| name.unwrap_or_else(|| id.to_string())),
+            })
+        };
+        rows.iter().map(of).collect()
+    }
+}
+
+/// A disk that lies on an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DiskOn {
+    /// Whose it is.
+    pub session: SessionId,
+    /// The name of the snapshot that it is, or else its id; none: it is the session's own.
+    pub snapshot: Option<String>,
 }
 
 /// A generation that this holder builds.

@@ -12,6 +12,7 @@
 //! open, migrations, writer, readers          how it works
 //! connection, batch, row, chain              what it works with
 //! users, tokens, session_tokens              who may come in
+//! names                                      what people call users and sessions
 //! sessions, prompts, runs, turns, closing    what the agent does
 //! approvals                                  what people were asked, and said
 //! files                                      what workspaces hold, and the object store
@@ -42,6 +43,7 @@ mod installation;
 mod ledger;
 mod migrations;
 mod money;
+mod names;
 mod narrowings;
 mod open;
 mod prompts;
@@ -68,10 +70,11 @@ pub use caps::{Cap, Caps, OverCap, Spend, TriggerCap};
 pub use error::StoreError;
 pub use events::{OpenMessage, Tail};
 pub use files::{ContentState, FilePiece, FileStamp, KeptFile, RecordedFiles, Room, Workspace, WorkspaceFile};
-pub use generations::{Generation, GenerationState, Ingredients, Proposal, TakenGeneration};
+pub use generations::{DiskOn, Generation, GenerationState, Ingredients, Proposal, TakenGeneration};
 pub use history::{Compaction, Dialect, Entry, Hash, History, NewCompaction, ParseHashError, Positioned, Render};
 pub use ledger::{By, LedgerEntry, Tokens, UsageFilter, UsageSum};
 pub use money::{Charge, Reserved};
+pub use names::Names;
 pub use open::{Clock, Config, Store};
 pub use prompts::{Accepted, Joined, Prompt, Target};
 pub use restore::{Restored, restore};

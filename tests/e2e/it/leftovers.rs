@@ -124,13 +124,9 @@ fn adopt_and_remove(folder: &Path) {
 
 /// Removes the sandboxes of whoever is asked by `command`. Frozen ones too, which no signal ends.
 pub(crate) fn remove_sandboxes(command: impl Fn(&[&str]) -> Command) {
-    let listed = command(&["sandbox", "list", "--json"]).output().expect("run belljar");
-    for line in String::from_utf8_lossy(&listed.stdout).lines() {
-        let sandbox: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
-        if let Some(id) = sandbox["id"].as_str() {
-            let _ = command(&["sandbox", "rm", id]).output();
-        }
-    }
+    let _ = command(&["sandbox", "rm", "--all", "--yes"])
+        .output()
+        .expect("run belljar");
 }
 
 /// The first processes of an installation's sandboxes: those that see its link directories.

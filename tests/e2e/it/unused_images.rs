@@ -174,8 +174,36 @@ fn images_go_when_nothing_lies_on_them_and_the_control_plane_says_so() {
     other.join().expect("the other answered");
     belljar.start_serve();
 
+    // One that somebody needs stays, and it is said who; one that nobody does goes, though it is the newest of its name.
+    let rm = |image: &str| {
+        let output = belljar
+            .local_command(&["image", "rm", image])
+            .output()
+            .expect("run belljar");
+        let words = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), words)
+    };
+    for (image, who) in [
+        (&under_disk, "the files of session disk"),
+        (&under_snapshot, "snapshot kept of session snapshot"),
+        (&newest, "the next sandboxes are made of it"),
+        (&generation, "the control plane removes it"),
+    ] {
+        let (code, words) = rm(image);
+        assert_eq!(code, Some(1), "{words}");
+        assert!(words.contains(who), "{words}");
+    }
+    let (code, words) = rm(NAME);
+    assert!(code == Some(1) && words.contains("nothing was removed"), "{words}");
+    assert_eq!(rm("nothing").0, Some(1));
+    assert_eq!(images(&belljar), all);
+    let (code, words) = rm(&unused[..12]);
+    assert_eq!((code, words), (Some(0), format!("removed {NAME} {unused}\n")));
+    let all = images(&belljar);
+    assert!(!all.contains(&unused));
+
     // What was built on an image has its layers, and does not need it.
-    let wanted = BTreeSet::from([under_generation, unused]);
+    let wanted = BTreeSet::from([under_generation]);
     assert_eq!(collect(&belljar), wanted);
     assert_eq!(images(&belljar), &all - &wanted);
     assert_eq!(collect(&belljar), BTreeSet::new());

@@ -87,3 +87,25 @@ fn a_session_gets_what_was_made_ahead_whoever_is_killed() {
         "x"
     );
 }
+
+#[test]
+fn one_command_ends_all_and_sessions_go_on_where_they_stood() {
+    let belljar = Installation::start_with(JOB, &format!("---\n{WARM}\n"));
+    let first = warm(&belljar, &[]);
+    belljar.done(&["run", "--session", "one", "do it"]);
+    warm(&belljar, &[first]);
+    let asked = belljar.run(&["sandbox", "rm", "--all"]);
+    let words = String::from_utf8_lossy(&asked.stderr);
+    assert_eq!(asked.status.code(), Some(2), "{words}");
+    assert!(
+        words.contains("remove 2 sandboxes?") && words.contains("--yes"),
+        "{words}"
+    );
+    assert_eq!(belljar.first_processes().len(), 2, "nobody agreed");
+
+    let removed = belljar.done(&["sandbox", "rm", "--all", "--yes"]);
+    assert_eq!(removed, "removed 2 sandboxes\n");
+    assert_eq!(belljar.first_processes(), Vec::<u32>::new());
+    assert_eq!(belljar.file("one", "mark.txt"), "x");
+    warm(&belljar, &[]);
+}

@@ -19,28 +19,27 @@ use super::{own_token, own_url};
 use crate::config::{Loaded, Settings};
 use crate::end::End;
 use crate::system_user::SystemUser;
-use crate::{owner, places, process};
+use crate::{client, owner, places, process};
 
 /// The name that stands for the standard output or input.
 const PIPE: &str = "-";
 
-/// Copies the store: through the control plane where it runs, which is the one that may touch it; otherwise here.
+/// Copies the store of the control plane that BELLJAR_URL names, or this machine's: through the control plane where it runs, which
+/// is the one that may touch it; otherwise here. Says which it was.
 pub(crate) fn backup(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result<End> {
     let settings = &loaded.settings;
+    if let Some(url) = elsewhere(settings) {
+        return backed_up_elsewhere(&url, file, json);
+    }
     owner::must_be_owner(settings)?;
+    let of = places::store(settings);
     if file == Path::new(PIPE) {
         let scratch = copied(settings)?;
         let mut copy = File::open(scratch.path()).context("cannot read the copy that was made")?;
         io::copy(&mut copy, &mut io::stdout()).context("cannot write the copy to the standard output")?;
         return Ok(End::Done);
     }
-    let file = std::path::absolute(file).context("cannot find the current folder")?;
-    if fs::symlink_metadata(&file).is_ok() {
-        bail!(
-            "{} exists already: name another file, or move this one away",
-            file.display()
-        );
-    }
+    let file = new_place(file)?;
     match owner::other_than_root(settings)? {
         None => {
             let mut copy = File::open(copied(settings)?.path()).context("cannot read the copy that was made")?;
@@ -52,12 +51,78 @@ pub(crate) fn backup(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result
             }
         }
     }
+    told(&file, &of.display().to_string(), json)
+}
+
+/// Says where a copy is, and of what.
+fn told(file: &Path, of: &str, json: bool) -> anyhow::Result<End> {
     if json {
-        println!("{}", json!({ "file": file }));
+        cli::line(json!({ "file": file, "of": of }))?;
     } else {
-        println!("{}", file.display());
+        cli::note(format_args!("a copy of {of}:"));
+        cli::line(file.display())?;
     }
     Ok(End::Done)
+}
+
+/// The address of a control plane that is not this machine's own, where BELLJAR_URL names one.
+fn elsewhere(settings: &Settings) -> Option<String> {
+    let (named, _) = client::named();
+    let own = own_url(settings);
+    named.filter(|named| !is_same_place(named, &own))
+}
+
+/// Whether two addresses are the same, however this machine is called in them.
+fn is_same_place(named: &str, own: &str) -> bool {
+    let of = |url: &str| {
+        let url = url.trim_end_matches('/').to_ascii_lowercase();
+        let (host, port) = url.strip_prefix("http://")?.rsplit_once(':')?;
+        let host = match host {
+            "localhost" | "[::1]" | "0.0.0.0" | "[::]" => "127.0.0.1",
+            other => other,
+        };
+        Some((host.to_owned(), port.to_owned()))
+    };
+    of(named).is_some_and(|named| of(own) == Some(named))
+}
+
+/// Copies the store of a control plane that runs elsewhere.
+fn backed_up_elsewhere(url: &str, file: &Path, json: bool) -> anyhow::Result<End> {
+    let (_, token) = client::named();
+    let token = token.with_context(|| {
+        format!(
+            "BELLJAR_URL names {url}, which is not this machine's own control plane: set BELLJAR_TOKEN to an admin's token there, or \
+             leave BELLJAR_URL out to copy the store of this machine"
+        )
+    })?;
+    let client = Client::new(url, token)?;
+    let fetched = |to: &Path| -> anyhow::Result<()> {
+        let fetching = cli::backup(&client, to);
+        Ok(process::runtime()?.block_on(fetching)?)
+    };
+    if file == Path::new(PIPE) {
+        let scratch = tempfile::tempdir().context("cannot make a folder for the copy")?;
+        let place = scratch.path().join("store.db");
+        fetched(&place)?;
+        let mut copy = File::open(place).context("cannot read the copy that was made")?;
+        io::copy(&mut copy, &mut io::stdout()).context("cannot write the copy to the standard output")?;
+        return Ok(End::Done);
+    }
+    let file = new_place(file)?;
+    fetched(&file)?;
+    told(&file, &format!("the store at {url}"), json)
+}
+
+/// The whole path of a file that is not there yet.
+fn new_place(file: &Path) -> anyhow::Result<PathBuf> {
+    let file = std::path::absolute(file).context("cannot find the current folder")?;
+    if fs::symlink_metadata(&file).is_ok() {
+        bail!(
+            "{} exists already: name another file, or move this one away",
+            file.display()
+        );
+    }
+    Ok(file)
 }
 
 /// Has the folder's owner make the copy, and keeps what comes out of the pipe. False: it failed, and has said why.
@@ -131,7 +196,7 @@ pub(crate) fn verify_copy(copy: &Path, noted: Option<&Noted>, json: bool) -> any
         verdict.broken.map(|broken| broken.to_string()),
     );
     match &broken {
-        _ if json => println!(
+        _ if json => cli::line(format_args!(
             "{}",
             json!({
                 "entries": verdict.entries,
@@ -139,9 +204,12 @@ pub(crate) fn verify_copy(copy: &Path, noted: Option<&Noted>, json: bool) -> any
                 "broken_at": verdict.broken.map(AuditBreak::number),
                 "broken": broken,
             })
-        ),
-        Some(broken) => println!("broken: {broken}"),
-        None => println!("whole: {0} entries\nnote this: {0}:{head}", verdict.entries),
+        ))?,
+        Some(broken) => cli::line(format_args!("broken: {broken}"))?,
+        None => cli::line(format_args!(
+            "whole: {0} entries\nnote this: {0}:{head}",
+            verdict.entries
+        ))?,
     }
     Ok(if broken.is_some() { End::Found } else { End::Done })
 }
@@ -185,6 +253,13 @@ fn refuse_inside(file: &Path, owner: SystemUser) -> anyhow::Result<()> {
 pub(crate) fn restore(loaded: &Loaded, file: &Path, json: bool) -> anyhow::Result<End> {
     let settings = &loaded.settings;
     let own = places::control(settings);
+    if let Some(url) = elsewhere(settings) {
+        bail!(
+            "BELLJAR_URL names {url}, and a copy is put in the place of a store on its own machine only: run this there, or leave \
+             BELLJAR_URL out to replace {}",
+            places::store(settings).display()
+        );
+    }
     owner::must_be_owner(settings)?;
     if file == Path::new(PIPE) {
         return restored(settings, &mut io::stdin(), json);
@@ -229,9 +304,40 @@ fn restored(settings: &Settings, copy: &mut impl io::Read, json: bool) -> anyhow
         .block_on(store::restore(&scratch.path(), &path))
         .map_err(|error| of_the_copy(error, &scratch.path()))?;
     match restored.replaced {
-        replaced if json => println!("{}", json!({ "restored": path, "replaced": replaced })),
-        Some(replaced) => println!("restored; the store that was there before is {}", replaced.display()),
-        None => println!("restored"),
+        replaced if json => cli::line(json!({ "restored": path, "replaced": replaced }))?,
+        Some(replaced) => cli::line(format_args!(
+            "restored; the store that was there before is {}",
+            replaced.display()
+        ))?,
+        None => cli::line("restored")?,
     }
     Ok(End::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_several_names() {
+        let own = "http://127.0.0.1:7717";
+        for named in [
+            own,
+            "http://localhost:7717",
+            "http://LOCALHOST:7717/",
+            "http://[::1]:7717",
+        ] {
+            assert!(is_same_place(named, own), "{named}");
+        }
+        assert!(is_same_place("http://localhost:7717", "http://0.0.0.0:7717"));
+        for named in [
+            "http://127.0.0.1:7718",
+            "https://127.0.0.1:7717",
+            "http://belljar.example.com:7717",
+            "http://127.0.0.1",
+            "",
+        ] {
+            assert!(!is_same_place(named, own), "{named}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What the patterns of roles and doors come to here.
 
+use cli::ClientError;
 use policy::{Catalogue, Finding, lint};
 use serde_json::json;
 
@@ -7,15 +8,16 @@ use crate::config::Settings;
 use crate::wiring;
 
 /// Tells what each pattern of each role and door stands for, and which can never count.
-pub(super) fn tell(settings: &Settings, json: bool) {
+pub(super) fn tell(settings: &Settings, json: bool) -> Result<(), ClientError> {
     for (scope, finding) in findings(settings) {
         if json {
-            println!("{}", json!({ "scope": scope, "pattern": finding }));
+            cli::line(json!({ "scope": scope, "pattern": finding }))?;
         } else {
             let doubt = if finding.is_doubtful() { "?" } else { " " };
-            println!("{doubt} {scope}: {finding}");
+            cli::line(format_args!("{doubt} {scope}: {finding}"))?;
         }
     }
+    Ok(())
 }
 
 fn findings(settings: &Settings) -> Vec<(String, Finding)> {

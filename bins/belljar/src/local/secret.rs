@@ -54,9 +54,9 @@ fn set(store: &EncryptedStore, name: &SecretName, json: bool) -> anyhow::Result<
         Change::Replaced => "replaced",
     };
     if json {
-        println!("{}", json!({ "name": name.as_str(), "change": change }));
+        cli::line(json!({ "name": name.as_str(), "change": change }))?;
     } else {
-        println!("store:{name} is set ({change})");
+        cli::line(format_args!("store:{name} is set ({change})"))?;
     }
     Ok(End::Done)
 }
@@ -67,19 +67,19 @@ fn list(store: &EncryptedStore, json: bool) -> anyhow::Result<End> {
     for entry in &entries {
         if json {
             let known = json!({ "name": entry.name.as_str(), "made": entry.made, "set": entry.set });
-            println!("{known}");
+            cli::line(known)?;
         } else {
             let width = longest.unwrap_or_default();
-            println!(
+            cli::line(format_args!(
                 "{:width$}  set {}  made {}",
                 entry.name.as_str(),
                 day(entry.set),
                 day(entry.made)
-            );
+            ))?;
         }
     }
     if entries.is_empty() && !json {
-        println!("no secrets: set one with `belljar secret set NAME`");
+        cli::line("no secrets: set one with `belljar secret set NAME`")?;
     }
     Ok(End::Done)
 }
@@ -89,9 +89,9 @@ fn remove(store: &EncryptedStore, name: &SecretName, json: bool) -> anyhow::Resu
         bail!("there is no secret {name}: `belljar secret list` shows those there are");
     }
     if json {
-        println!("{}", json!({ "name": name.as_str(), "change": "removed" }));
+        cli::line(json!({ "name": name.as_str(), "change": "removed" }))?;
     } else {
-        println!("store:{name} is removed");
+        cli::line(format_args!("store:{name} is removed"))?;
     }
     Ok(End::Done)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use cli::harmless;
+use cli::{ClientError, harmless};
 use dial::{Dialer, SystemResolver};
 use domain::{SessionId, UserId};
 use lifecycle::Tasks;
@@ -83,7 +83,7 @@ fn read(settings: &Settings, folder: Option<&Path>) -> anyhow::Result<Read> {
     let folder = place(settings, folder);
     let (catalogue, mistakes) = Catalogue::load(&[&folder]);
     for mistake in &mistakes {
-        eprintln!("{}", harmless(&mistake.to_string()));
+        cli::note(harmless(&mistake.to_string()));
     }
     if catalogue.services().next().is_none() && mistakes.is_empty() {
         bail!(
@@ -123,18 +123,17 @@ fn list(read: &Read, settings: &Settings, json: bool) -> anyhow::Result<End> {
     for service in read.catalogue.services() {
         let bound = bound(service, settings);
         if json {
-            println!(
-                "{}",
-                json!({ "name": service.name, "summary": service.summary, "methods": service.methods.len(), "bound": bound })
-            );
+            cli::line(
+                json!({ "name": service.name, "summary": service.summary, "methods": service.methods.len(), "bound": bound }),
+            )?;
         } else {
             let unbound = if bound { "" } else { "  (its credential is not bound)" };
-            println!(
+            cli::line(format_args!(
                 "{}: {} ({} methods){unbound}",
                 service.name,
                 harmless(&service.summary),
                 service.methods.len()
-            );
+            ))?;
         }
     }
     Ok(read.end())
@@ -156,21 +155,24 @@ fn show(read: &Read, name: &str, json: bool) -> anyhow::Result<End> {
         .map(|auth| json!({ "kind": auth.kind(), "slots": auth.required() }));
     let ways: Vec<Value> = ways.collect();
     if json {
-        println!(
-            "{}",
-            json!({ "name": service.name, "summary": service.summary, "base_url": service.place(), "auth": ways, "types": types })
-        );
+        cli::line(
+            json!({ "name": service.name, "summary": service.summary, "base_url": service.place(), "auth": ways, "types": types }),
+        )?;
         return Ok(read.end());
     }
-    println!("// {}, at {}", service.folder.display(), harmless(service.place()));
+    cli::line(format_args!(
+        "// {}, at {}",
+        service.folder.display(),
+        harmless(service.place())
+    ))?;
     for auth in &service.auth {
-        println!(
+        cli::line(format_args!(
             "// authenticates as {}, with {}",
             auth.kind(),
             auth.required().join(", ")
-        );
+        ))?;
     }
-    print!("{}", harmless(&types));
+    cli::line(harmless(types.trim_end()))?;
     Ok(read.end())
 }
 
@@ -185,53 +187,58 @@ fn take(settings: &Settings, arguments: &ImportArguments, json: bool) -> anyhow:
     };
     let imported = import(&text, &options)?;
     let folder = imported.write(&place(settings, arguments.folder.as_deref()))?;
-    made(&imported, &folder, json);
+    made(&imported, &folder, json)?;
     if !json {
-        next(&imported);
+        next(&imported)?;
     }
     Ok(End::Done)
 }
 
 /// Says what was made.
-fn made(imported: &Imported, folder: &Path, json: bool) {
+fn made(imported: &Imported, folder: &Path, json: bool) -> Result<(), ClientError> {
     if json {
         let left_out = imported
             .left_out
             .iter()
             .map(|left| json!({ "what": left.what, "why": left.why }));
-        println!(
-            "{}",
-            json!({ "name": imported.name, "folder": folder, "methods": imported.methods, "left_out": left_out.collect::<Vec<_>>() })
-        );
-        return;
+        cli::line(
+            json!({ "name": imported.name, "folder": folder, "methods": imported.methods, "left_out": left_out.collect::<Vec<_>>() }),
+        )?;
+        return Ok(());
     }
-    println!(
+    cli::line(format_args!(
         "{} has {} methods: {}",
         folder.display(),
         imported.methods.len(),
         imported.methods.join(", ")
-    );
+    ))?;
     for left in &imported.left_out {
-        println!("left out: {}: {}", harmless(&left.what), harmless(&left.why));
+        cli::line(format_args!(
+            "left out: {}: {}",
+            harmless(&left.what),
+            harmless(&left.why)
+        ))?;
     }
+    Ok(())
 }
 
 /// What is left to do.
-fn next(imported: &Imported) {
+fn next(imported: &Imported) -> Result<(), ClientError> {
     if imported.slots.is_empty() {
-        return;
+        return Ok(());
     }
-    println!(
+    cli::line(format_args!(
         "\nIt needs a credential. In belljar.toml:\n\n[services.{}.auth]",
         imported.name
-    );
+    ))?;
     for slot in &imported.slots {
-        println!(
+        cli::line(format_args!(
             "{slot} = \"store:{}-{}\"",
             imported.name.to_lowercase(),
             slot.replace('_', "-")
-        );
+        ))?;
     }
+    Ok(())
 }
 
 async fn test(read: &Read, name: Option<&str>, json: bool) -> anyhow::Result<End> {
@@ -245,10 +252,9 @@ async fn test(read: &Read, name: Option<&str>, json: bool) -> anyhow::Result<End
         for played in contract::play(service, &worker).await? {
             wrong |= !played.wrong.is_empty();
             if json {
-                println!(
-                    "{}",
-                    json!({ "service": service.name, "method": played.method, "fixture": played.fixture, "wrong": played.wrong })
-                );
+                cli::line(
+                    json!({ "service": service.name, "method": played.method, "fixture": played.fixture, "wrong": played.wrong }),
+                )?;
                 continue;
             }
             let fixture = played.fixture.as_deref().map_or("has no fixture", |name| name);
@@ -259,9 +265,14 @@ async fn test(read: &Read, name: Option<&str>, json: bool) -> anyhow::Result<End
             } else {
                 "-"
             };
-            println!("{mark} {}.{}: {}", service.name, played.method, harmless(fixture));
+            cli::line(format_args!(
+                "{mark} {}.{}: {}",
+                service.name,
+                played.method,
+                harmless(fixture)
+            ))?;
             for wrong in &played.wrong {
-                println!("    {}", harmless(wrong));
+                cli::line(format_args!("    {}", harmless(wrong)))?;
             }
         }
     }
@@ -307,7 +318,7 @@ fn ready(settings: &Settings, catalogue: &Catalogue, service: &str, tasks: &Task
         .iter()
         .filter(|problem| problem.place.split('.').nth(1) == Some(service))
     {
-        eprintln!("{}", harmless(&problem.to_string()));
+        cli::note(harmless(&problem.to_string()));
     }
     Ok(services)
 }
@@ -322,10 +333,10 @@ async fn answer(services: &Services, call: Call<'_>) -> anyhow::Result<End> {
         if let services::Media::Bytes(kind) = answer.media()
             && is_terminal
         {
-            eprintln!(
+            cli::note(format_args!(
                 "the answer is {}, which is not for a terminal: send it to a file",
                 harmless(kind)
-            );
+            ));
             return Ok(End::Found);
         }
         let is_json = *answer.media() == services::Media::Json;
@@ -342,12 +353,12 @@ async fn answer(services: &Services, call: Call<'_>) -> anyhow::Result<End> {
             }
         }
         if is_json {
-            println!();
+            let _no_more = cli::line("");
         }
         Ok::<_, services::Failure>(End::Done)
     };
     Ok(end.await.unwrap_or_else(|failure| {
-        eprintln!("{}", harmless(&json!({ "error": failure }).to_string()));
+        cli::note(harmless(&json!({ "error": failure }).to_string()));
         End::Found
     }))
 }

@@ -45,8 +45,13 @@ async fn a_run_says_what_it_waits_for_and_goes_on_when_it_is_answered() {
         let question = asked(&world, folder).await;
         let id = question["id"].as_str().unwrap().to_owned();
         let table = ada(&world, folder, &["approvals", "--session", "mine"], "").await;
-        assert!(table.out.contains(&id) && table.out.contains("exec"), "{table:?}");
-        let approved = ada(&world, folder, &["approve", &id], "").await;
+        // As people name things: the session, whose it is, the question by its last digits.
+        let row = table.out.lines().nth(1).unwrap_or_default();
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(cells[..5], [&id[24..], "mine", "ada", "tool", "exec"], "{table:?}");
+        let none = ada(&world, folder, &["approve", "000000000000"], "").await;
+        assert!(none.code == 1 && none.notes.contains("belljar approvals"), "{none:?}");
+        let approved = ada(&world, folder, &["approve", cells[0]], "").await;
         let denied = ada(&world, folder, &["deny", &id], "").await;
         (id, approved, denied)
     };

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tempfile::tempdir;
 use testkit::model_server::{Answer, Speech};
 
-use crate::program::{ada, belljar, run};
+use crate::program::{ada, belljar, run, unread};
 use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,6 +84,62 @@ async fn a_job_prints_its_answer_and_says_what_it_took() {
     );
     let archived = ada(&world, folder.path(), &["archive", "mine"], "").await;
     assert_eq!((archived.code, archived.out.as_str()), (0, "archived\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_is_what_was_asked_for_and_nobody_need_read_any_command_to_its_end() {
+    let world = World::new().await;
+    let folder = tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "some notes").unwrap();
+    let call = Speech::text("Let me see. ").call("c1", "exec", &json!({"code": "echo"}));
+    world.models.next(Answer::Say(call));
+    world.models.next(Answer::text("It is done."));
+    let words = ["run", "do it", "--file", "notes.txt", "--session", "mine"];
+    assert_eq!(ada(&world, folder.path(), &words, "").await.code, 0);
+    for words in [&["show", "mine"][..], &["events", "mine"]] {
+        let shown = ada(&world, folder.path(), words, "").await;
+        assert_eq!((shown.code, shown.notes.as_str()), (0, ""), "{shown:?}");
+        let place = |part: &str| shown.out.find(part).unwrap_or_else(|| panic!("{part:?}: {shown:?}"));
+        let places = ["> do it", "Let me see.", "✓ exec echo", "It is done."].map(place);
+        assert!(places.is_sorted(), "{shown:?}");
+    }
+
+    let skills = concat!(env!("CARGO_MANIFEST_DIR"), "/../../skills");
+    let services = concat!(env!("CARGO_MANIFEST_DIR"), "/../../services");
+    world.models.next(Answer::text("Again."));
+    world.models.next(Answer::text("And again."));
+    for words in [
+        &["show", "mine"][..],
+        &["show", "mine", "--all"],
+        &["events", "mine", "--json"],
+        &["sessions"],
+        &["usage"],
+        &["usage", "--calls", "--json"],
+        &["models"],
+        &["files", "mine"],
+        &["get", "mine", "notes.txt", "-"],
+        &["token", "list"],
+        &["approvals"],
+        &["archive", "mine"],
+        &["check", "--example"],
+        &["skill", "list", skills],
+        &["skill", "check", skills],
+        &["service", "list", "--folder", services],
+        &["service", "show", "crm", "--folder", services],
+        &["service", "test", "crm", "--folder", services],
+        &["run", "again", "--session", "mine"],
+        &["page"],
+        &["run", "--help"],
+    ] {
+        for deaf in [false, true] {
+            let mut command = belljar(folder.path());
+            command
+                .env("BELLJAR_URL", &world.url)
+                .env("BELLJAR_TOKEN", &world.ada)
+                .args(words);
+            assert_eq!(unread(command, deaf).await, (0, String::new()), "{words:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -200,11 +256,32 @@ async fn people_are_named_by_their_names() {
             "{unknown:?}"
         );
     }
-    let label = admin(&["token", "revoke", "laptop"]).await;
-    assert!(
-        label.code == 2 && label.notes.contains("belljar token list"),
-        "{label:?}"
+    let theirs = admin(&["token", "list", "--user", "carl"]).await;
+    let row: Vec<&str> = theirs.out.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(
+        (row[1], row[2], *row.last().unwrap()),
+        ("laptop", "carl", "good"),
+        "{theirs:?}"
     );
+    let not_own = admin(&["token", "revoke", "laptop"]).await;
+    assert!(
+        not_own.code == 1 && not_own.notes.contains("belljar token list --user"),
+        "{not_own:?}"
+    );
+    for meant in ["laptop", row[0]] {
+        let words = ["token", "revoke", meant, "--user", "carl"];
+        let revoked = admin(&words).await;
+        assert_eq!((revoked.code, revoked.out.as_str()), (0, "revoked\n"), "{revoked:?}");
+    }
+    let theirs = admin(&["token", "list", "--user", "carl"]).await;
+    assert!(theirs.out.lines().nth(1).unwrap().ends_with("revoked"), "{theirs:?}");
+    let mut anothers = belljar(folder.path());
+    anothers
+        .env("BELLJAR_URL", &world.url)
+        .env("BELLJAR_TOKEN", &world.ada)
+        .args(["token", "list", "--user", "carl"]);
+    let anothers = run(anothers, "").await;
+    assert_eq!(anothers.code, 3, "{anothers:?}");
 
     let words = ["policy", "explain", "tool:exec", "--user", "carl"];
     let known = admin(&words).await;
@@ -241,7 +318,56 @@ async fn the_exit_code_says_how_it_ended() {
     let before = sessions().await;
     let folder_as_file = ada(&world, folder.path(), &["run", "x", "--file", "."], "").await;
     assert_eq!(folder_as_file.code, 2, "{folder_as_file:?}");
-    assert_eq!(sessions().await, before, "no session is made for what cannot be read");
+    for (name, scope) in [
+        ("unknown.json", r#"{"colour": true}"#),
+        ("no.json", "{"),
+        ("fine.json", r#"{"models": []}"#),
+    ] {
+        std::fs::write(folder.path().join(name), scope).unwrap();
+    }
+    let long = "x".repeat(2 << 20);
+    std::fs::write(folder.path().join("notes.txt"), "notes").unwrap();
+    for (words, input, said) in [
+        (&["run", "x", "--model", "wrong"][..], "", "\"wrong\""),
+        (
+            &[
+                "run",
+                "x",
+                "--model",
+                "wrong",
+                "--session",
+                "mine",
+                "--file",
+                "notes.txt",
+            ],
+            "",
+            "\"wrong\"",
+        ),
+        (&["run", "x", "--model", "m", "--scope", "fine.json"], "", "model"),
+        (&["run", "x", "--scope", "unknown.json"], "", "colour"),
+        (&["run", "x", "--scope", "no.json"], "", "no JSON"),
+        (
+            &["run", "x", "--scope", "fine.json", "--delivery", "steer"],
+            "",
+            "leave out its scope",
+        ),
+        (&["run", "x", "--session", &"k".repeat(300)], "", "200 bytes"),
+        (&["run", "-"], &long, "bytes"),
+        (&["chat", "--model", "wrong"], "hello\n", "\"wrong\""),
+        (&["chat", "--scope", "unknown.json"], "hello\n", "colour"),
+    ] {
+        let refused = ada(&world, folder.path(), words, input).await;
+        assert!(
+            refused.code != 0 && refused.notes.contains(said),
+            "{words:?}: {refused:?}"
+        );
+    }
+    assert_eq!(
+        ada(&world, folder.path(), &["chat"], "").await.code,
+        0,
+        "nothing is said"
+    );
+    assert_eq!(sessions().await, before, "no session is made for a mistake");
 
     let mut stranger = belljar(folder.path());
     stranger

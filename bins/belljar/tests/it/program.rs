@@ -51,6 +51,31 @@ pub async fn run(mut command: Command, input: &str) -> Came {
     }
 }
 
+/// Runs a command of which nobody reads what it prints, and nobody what it says about it where `deaf`: its code, and what it said.
+pub async fn unread(mut command: Command, deaf: bool) -> (i32, String) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let notes = if deaf {
+        Stdio::from(writer.try_clone().unwrap())
+    } else {
+        Stdio::piped()
+    };
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(writer)
+        .stderr(notes)
+        .spawn()
+        .unwrap();
+    let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output())
+        .await
+        .expect("an end")
+        .unwrap();
+    (
+        output.status.code().unwrap_or(-1),
+        String::from_utf8(output.stderr).unwrap(),
+    )
+}
+
 /// Ada at her terminal.
 pub async fn ada<S: AsRef<OsStr>>(world: &World, folder: &Path, words: &[S], input: &str) -> Came {
     let mut command = belljar(folder);

@@ -67,6 +67,33 @@ async fn the_first_start_makes_a_token_and_every_later_one_keeps_it() {
         .env("BELLJAR_SERVER_LISTEN", url.strip_prefix("http://").unwrap());
     let backup = run(backup, "").await;
     assert_eq!(backup.code, 0, "{backup:?}");
+    let store = folder.path().join("control/store.db");
+    assert_eq!(backup.notes, format!("a copy of {}:\n", store.display()));
+    assert_eq!(backup.out, format!("{}\n", folder.path().join("copy").display()));
+
+    // Who names another installation gets that one's, or nothing.
+    let elsewhere = tempdir().unwrap();
+    let named = async |words: &[&str], token: Option<&str>| {
+        let mut command = belljar(elsewhere.path());
+        command
+            .args(words)
+            .env("BELLJAR_URL", &url)
+            .env("BELLJAR_SERVER_DATA", elsewhere.path());
+        command.envs(token.map(|token| ("BELLJAR_TOKEN", token)));
+        run(command, "").await
+    };
+    let nobody = named(&["backup", "copy"], None).await;
+    assert!(nobody.code == 1 && nobody.notes.contains("BELLJAR_TOKEN"), "{nobody:?}");
+    let theirs = named(&["backup", "copy"], Some(&token)).await;
+    assert!(
+        theirs.code == 0 && theirs.notes.contains(&format!("the store at {url}")),
+        "{theirs:?}"
+    );
+    let verified = named(&["audit", "--verify", "--file", "copy"], None).await;
+    assert!(verified.out.starts_with("whole: "), "{verified:?}");
+    let restored = named(&["restore", "copy"], Some(&token)).await;
+    assert!(restored.code == 1 && restored.notes.contains(&url), "{restored:?}");
+    assert!(!elsewhere.path().join("control").exists());
 
     let pid = rustix::process::Pid::from_raw(child.id().unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();

@@ -6,7 +6,8 @@ use std::io::{IsTerminal, Write};
 use domain::{ApprovalAnswer, ApprovalId, Event};
 use serde_json::{Value, json};
 
-use super::table::{Column, table};
+use super::lists::session as session_of;
+use super::table::{Column, last_digits, table};
 use super::typed::Typed;
 use super::{output, resolve, say};
 use crate::render::{Render, exact};
@@ -19,17 +20,36 @@ pub(super) async fn list(client: &Client, session: Option<&str>, json: bool) -> 
         None => "/approvals".to_owned(),
     };
     let answer: Value = client.get(&path).await?;
-    let columns = [
-        Column::left("APPROVAL", |row| word(row, "id")),
-        Column::left("SESSION", |row| word(row, "session")),
-        Column::left("KIND", |row| {
-            let proposal = if row["proposal"] == true { " (access)" } else { "" };
-            format!("{}{proposal}", word(row, "kind"))
+    table(&answer["approvals"], &COLUMNS, json)
+}
+
+pub(super) const COLUMNS: [Column; 6] = [
+    Column::left("APPROVAL", |row| last_digits(&row["id"])),
+    Column::left("SESSION", session_of).shrinks(4, 14),
+    Column::left("OWNER", |row| word(row, "owner_name")).shrinks(3, 8),
+    Column::left("KIND", |row| {
+        let proposal = if row["proposal"] == true { " (access)" } else { "" };
+        format!("{}{proposal}", word(row, "kind"))
+    }),
+    Column::left("SUBJECT", |row| word(row, "subject")).shrinks(5, 14),
+    Column::left("WHY", |row| word(row, "reason")).shrinks(1, 16).goes(2),
+];
+
+/// The id of the approval that is meant: by all of it, or by its last digits, as they are listed.
+async fn found(client: &Client, named: &str) -> Result<ApprovalId, ClientError> {
+    if let Ok(id) = named.parse() {
+        return Ok(id);
+    }
+    let answer: Value = client.get("/approvals?limit=200").await?;
+    let rows = answer["approvals"].as_array().into_iter().flatten();
+    let mut meant = rows.filter_map(|row| row["id"].as_str().filter(|id| id.ends_with(named)));
+    match (meant.next().and_then(|id| id.parse().ok()), meant.next()) {
+        (Some(id), None) => Ok(id),
+        _ => Err(ClientError::Refused {
+            code: "not_found".into(),
+            message: format!("no approval {named:?} is waited for: `belljar approvals` lists those that are"),
         }),
-        Column::left("SUBJECT", |row| word(row, "subject")),
-        Column::left("WHY", |row| word(row, "reason")),
-    ];
-    table(&answer["approvals"], &columns, json)
+    }
 }
 
 fn word(row: &Value, name: &str) -> String {
@@ -39,11 +59,12 @@ fn word(row: &Value, name: &str) -> String {
 /// Shows the whole request, and answers that very one.
 pub(super) async fn answer(
     client: &Client,
-    approval: ApprovalId,
+    approval: &str,
     answer: ApprovalAnswer,
     reason: Option<&str>,
     json: bool,
 ) -> Result<(), ClientError> {
+    let approval = found(client, approval).await?;
     let asked: Value = client.get(&format!("/approvals/{approval}")).await?;
     if !json {
         let mut notes = std::io::stderr().lock();

@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::time::Duration;
 
-use domain::{Timestamp, UserId};
+use domain::{SessionId, Timestamp, UserId};
 use futures::TryStreamExt;
 use reqwest::{Method, Response};
 use serde_json::Value;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tokio_util::io::StreamReader;
 
 use super::lists::{money, text, time};
-use super::table::{Column, table};
+use super::table::{Column, last_digits, table};
 use super::{encoded, output, resolve, say};
 use crate::arguments::AuditArguments;
 use crate::terminal::one_line;
@@ -226,29 +226,57 @@ async fn next_line(lines: &mut Lines) -> std::io::Result<Option<String>> {
 }
 
 /// What is shown of an entry.
-const COLUMNS: [Column; 9] = [
+pub(super) const COLUMNS: [Column; 9] = [
     Column::right("#", |row| text(&row["number"])),
     Column::left("WHEN (UTC)", |row| time(&row["at"])),
-    Column::left("WHO", |row| text(&row["actor"])),
-    Column::left("WHAT", |row| text(&row["action"])),
-    Column::left("TO", target),
-    Column::left("DECISION", |row| text(&row["decision"])),
-    Column::left("RULE", |row| text(&row["rule"])),
-    Column::right("COST", |row| {
+    Column::left("WHO", who).shrinks(6, 12),
+    Column::left("WHAT", |row| text(&row["action"])).shrinks(8, 12),
+    Column::left("TO", target).shrinks(7, 12),
+    Column::optional("DECISION", |row| text(&row["decision"])),
+    Column::optional("RULE", |row| text(&row["rule"]))
+        .shrinks(3, 16)
+        .goes(5),
+    Column::optional("COST", |row| {
         if row["cost"].is_null() {
             String::new()
         } else {
             money(&row["cost"])
         }
-    }),
-    Column::left("DETAIL", |row| {
+    })
+    .goes(4),
+    Column::optional("DETAIL", |row| {
         if row["detail"].is_null() {
             String::new()
         } else {
             row["detail"].to_string()
         }
-    }),
+    })
+    .shrinks(1, 24)
+    .goes(2),
 ];
+
+/// Who did it: a person, or a session and its owner.
+fn who(row: &Value) -> String {
+    let who = thing(&row["actor"], &row["actor_name"]);
+    match row["user_name"].as_str() {
+        Some(owner) if who.starts_with("session ") => format!("{who} of {owner}"),
+        _ => who,
+    }
+}
+
+/// An actor or a subject: a user's name, a session's key; of what has neither enough of its id.
+fn thing(word: &Value, name: &Value) -> String {
+    let word = word.as_str().unwrap_or_default();
+    let Some((kind, id)) = word.split_once(':') else {
+        return word.to_owned();
+    };
+    match name.as_str() {
+        Some(name) if kind == "user" => name.to_owned(),
+        Some(name) => format!("{kind} {name}"),
+        None if id.parse::<SessionId>().is_ok() => format!("{kind} {}", last_digits(&id.into())),
+        None => word.to_owned(),
+    }
+}
 
 /// What an entry is about: the method or the host where there is one.
 fn target(row: &Value) -> String {
@@ -262,7 +290,7 @@ fn target(row: &Value) -> String {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         },
-        (None, None) => text(&row["subject"]),
+        (None, None) => thing(&row["subject"], &row["subject_name"]),
     }
 }
 
@@ -304,6 +332,42 @@ async fn verify(client: &Client, arguments: &AuditArguments, json: bool) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_did_what_is_told_by_names_and_by_the_ends_of_ids() {
+        let id = "0192f0c1-2d3e-7abc-8def-0123456789ab";
+        let row = |actor: String, name: Option<&str>, subject: String, subject_name: Option<&str>| {
+            let row = serde_json::json!({
+                "actor": actor, "actor_name": name, "subject": subject, "subject_name": subject_name, "user_name": "ada",
+            });
+            (who(&row), target(&row))
+        };
+        let (user, session, token) = (format!("user:{id}"), format!("session:{id}"), format!("token:{id}"));
+        for (told, expected) in [
+            (
+                row(user.clone(), Some("root"), user.clone(), Some("ada")),
+                ("root", "ada"),
+            ),
+            (
+                row(session.clone(), Some("report"), session.clone(), Some("report")),
+                ("session report of ada", "session report"),
+            ),
+            (
+                row(session.clone(), None, session, None),
+                ("session 0123456789ab of ada", "session 0123456789ab"),
+            ),
+            (
+                row("system".into(), None, token, None),
+                ("system", "token 0123456789ab"),
+            ),
+            (
+                row(user, None, "image:base".into(), None),
+                ("user 0123456789ab", "image:base"),
+            ),
+        ] {
+            assert_eq!((told.0.as_str(), told.1.as_str()), expected);
+        }
+    }
 
     #[test]
     fn moments_are_dates_times_and_how_long_ago() {

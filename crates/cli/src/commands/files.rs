@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use domain::Timestamp;
 use futures::StreamExt;
 use reqwest::{Body, Method};
 use serde_json::{Value, json};
@@ -173,7 +172,7 @@ pub(super) async fn list(client: &Client, arguments: &FilesArguments, json: bool
         .await?;
     let columns = [
         Column::right("BYTES", |file| file["bytes"].to_string()),
-        Column::left("CHANGED", |file| lists::moment(file["changed"].as_i64().map(Timestamp))),
+        Column::left("CHANGED", |file| lists::time(&file["changed"])).goes(1),
         Column::left("PATH", |file| {
             let slash = if file["kind"] == "folder" { "/" } else { "" };
             format!("{}{slash}", file["path"].as_str().unwrap_or_default())

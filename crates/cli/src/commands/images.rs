@@ -5,11 +5,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::arguments::ImageCommand;
+use crate::output::line;
 use crate::terminal::harmless;
 use crate::{Client, ClientError, Outcome};
 
-use super::lists::{away, digits, mebibytes, nothing, span, text, time};
-use super::table::{Column, table};
+use super::lists::{away, digits, mebibytes, nothing, session, span, text, time};
+use super::table::{Column, last_digits, table};
 use super::{encoded, say};
 
 /// How often it is looked whether a refresh has ended.
@@ -23,6 +24,21 @@ pub(super) async fn image(client: &Client, command: ImageCommand, json: bool) ->
     Ok(Outcome::Done)
 }
 
+pub(super) const GENERATIONS: [Column; 8] = [
+    Column::left("IMAGE", |row| text(&row["image"])).shrinks(4, 12),
+    Column::left("STATE", state),
+    Column::left("BEGUN (UTC)", |row| time(&row["begun"])),
+    Column::right("TOOK", took).goes(5),
+    Column::right("MiB", |row| mebibytes(&row["bytes"])).goes(3),
+    Column::right("SANDBOXES", |row| text(&row["sandboxes"])).goes(2),
+    Column::left("DIGEST", |row| digits(&row["digest"])).goes(6),
+    Column::optional("WHY", |row| {
+        text(&row["error"]).lines().next().unwrap_or_default().to_owned()
+    })
+    .shrinks(1, 20)
+    .goes(7),
+];
+
 async fn generations(client: &Client, json: bool) -> Result<(), ClientError> {
     let images = listed(client).await?;
     let rows = images.iter().flat_map(|image| {
@@ -34,18 +50,6 @@ async fn generations(client: &Client, json: bool) -> Result<(), ClientError> {
         })
     });
     let rows: Vec<Value> = rows.collect();
-    let columns = [
-        Column::left("IMAGE", |row| text(&row["image"])),
-        Column::left("STATE", state),
-        Column::left("BEGUN (UTC)", |row| time(&row["begun"])),
-        Column::right("TOOK", took),
-        Column::right("MiB", |row| mebibytes(&row["bytes"])),
-        Column::right("SANDBOXES", |row| text(&row["sandboxes"])),
-        Column::left("DIGEST", |row| digits(&row["digest"])),
-        Column::optional("WHY", |row| {
-            text(&row["error"]).lines().next().unwrap_or_default().to_owned()
-        }),
-    ];
     let all = Value::from(rows.clone());
     let words = if images.is_empty() {
         "nothing is built anew: the recipe of the image that sandboxes are made of has no [[repositories]]"
@@ -55,14 +59,14 @@ async fn generations(client: &Client, json: bool) -> Result<(), ClientError> {
     if nothing(&all, words, json)? {
         return Ok(());
     }
-    table(&all, &columns, json)?;
+    table(&all, &GENERATIONS, json)?;
     // The newest failure in full, where nothing that is newer went well: it says what to mend.
     let newest = rows.iter().find(|row| !row["ended"].is_null());
     if let Some(failed) = newest.filter(|row| row["state"] == "failed" && !json) {
-        println!(
+        line(format_args!(
             "\nthe last one failed, and the one before stays:\n{}",
             harmless(&text(&failed["error"]))
-        );
+        ))?;
     }
     Ok(())
 }
@@ -75,27 +79,29 @@ fn took(row: &Value) -> String {
         .map_or_else(String::new, |(begun, ended)| span(begun.abs_diff(ended)))
 }
 
+pub(super) const IMAGES: [Column; 5] = [
+    Column::left("IMAGE", |row| text(&row["name"])).shrinks(2, 12),
+    Column::left("DIGEST", |row| digits(&row["digest"])),
+    Column::right("AGE", |row| away(&row["built"])),
+    Column::right("MiB", |row| mebibytes(&row["bytes"])),
+    Column::left("MADE OF", |row| match row["base"].as_str() {
+        Some(_) => format!("{} and what was built on it", digits(&row["base"])),
+        None if row["recipe"] == "imported" => "an archive".to_owned(),
+        None => "a recipe".to_owned(),
+    })
+    .shrinks(1, 14),
+];
+
 /// Prints the images of this machine, the newest first.
 ///
 /// # Errors
 /// Nobody reads what is written.
 pub fn show_images(images: &Value, json: bool) -> Result<(), ClientError> {
-    let columns = [
-        Column::left("IMAGE", |row| text(&row["name"])),
-        Column::left("DIGEST", |row| digits(&row["digest"])),
-        Column::right("AGE", |row| away(&row["built"])),
-        Column::right("MiB", |row| mebibytes(&row["bytes"])),
-        Column::left("MADE OF", |row| match row["base"].as_str() {
-            Some(_) => format!("{} and what was built on it", digits(&row["base"])),
-            None if row["recipe"] == "imported" => "an archive".to_owned(),
-            None => "a recipe".to_owned(),
-        }),
-    ];
     let words = "there is no image here: `sudo belljar image build images/base` builds one";
     if nothing(images, words, json)? {
         return Ok(());
     }
-    table(images, &columns, json)
+    table(images, &IMAGES, json)
 }
 
 /// That new sessions get it is worth a word.
@@ -122,6 +128,28 @@ pub async fn used_images(client: &Client) -> Result<Vec<String>, ClientError> {
     }
     let images: Images = client.get("/images").await?;
     Ok(images.used)
+}
+
+/// Who needs an image, each in words, as the control plane knows them; nobody does where there are none.
+///
+/// # Errors
+/// As [`used_images`].
+pub async fn image_uses(client: &Client, digest: &str) -> Result<Vec<String>, ClientError> {
+    let answer: Value = client.get(&format!("/images/{}/uses", encoded(digest))).await?;
+    let uses = answer["uses"].as_array().into_iter().flatten();
+    Ok(uses.map(in_words).collect())
+}
+
+fn in_words(found: &Value) -> String {
+    let words = match found["by"].as_str().unwrap_or_default() {
+        "new" => "the next sandboxes are made of it (sandbox.image)".to_owned(),
+        "session" => format!("the files of session {}", session(found)),
+        "snapshot" => format!("snapshot {} of session {}", text(&found["snapshot"]), session(found)),
+        "sandbox" => format!("sandbox {}", last_digits(&found["sandbox"])),
+        _ => "something that is under way, or files of which an earlier release did not write down what they lie on"
+            .to_owned(),
+    };
+    harmless(&words).into_owned()
 }
 
 async fn refresh(client: &Client, image: Option<String>, detach: bool, json: bool) -> Result<Outcome, ClientError> {

@@ -2,22 +2,14 @@
 
 use std::io::Write;
 
-use domain::{Money, Timestamp, TokenId};
-use serde_json::{Value, json};
+use domain::{Money, Timestamp};
+use serde_json::Value;
 
-use crate::arguments::{ByArgument, ListArguments, TokenCommand};
+use crate::arguments::{ByArgument, ListArguments};
 use crate::{Client, ClientError};
 
-use super::audit::user_id;
 use super::table::{Column, part_of_table, table};
 use super::{encoded, output, resolve, say};
-
-/// A moment in UTC, as people write it.
-pub(super) fn moment(at: Option<Timestamp>) -> String {
-    let at = at.and_then(|at| jiff::Timestamp::from_millisecond(at.0).ok());
-    at.map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
-        .unwrap_or_default()
-}
 
 pub(super) fn text(value: &Value) -> String {
     match value {
@@ -27,8 +19,10 @@ pub(super) fn text(value: &Value) -> String {
     }
 }
 
+/// A moment in UTC, as people write it.
 pub(super) fn time(value: &Value) -> String {
-    moment(value.as_i64().map(Timestamp))
+    let at = value.as_i64().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());
+    at.map_or_else(String::new, |at| at.strftime("%Y-%m-%d %H:%M:%S").to_string())
 }
 
 /// How long ago a moment is, or will be: one number, which is enough to tell old from new.
@@ -61,6 +55,24 @@ pub(super) fn digits(value: &Value) -> String {
     text(value).chars().take(12).collect()
 }
 
+/// What people call it; its id, where they call it nothing.
+fn called(name: &Value, id: &Value) -> String {
+    text(if name.is_null() { id } else { name })
+}
+
+/// The session of a row, as its owner calls it.
+pub(super) fn session(row: &Value) -> String {
+    called(&row["session_key"], &row["session"])
+}
+
+/// The name of a session in a list of sessions.
+fn name(row: &Value) -> String {
+    match row["parent"].as_str() {
+        Some(_) if row["key"].is_null() => format!("(fork of {})", called(&row["parent_key"], &row["parent"])),
+        _ => text(&row["key"]),
+    }
+}
+
 /// Says why a list is empty, to a person.
 pub(super) fn nothing(rows: &Value, words: &str, json: bool) -> Result<bool, ClientError> {
     let is_empty = !json && rows.as_array().is_none_or(Vec::is_empty);
@@ -74,6 +86,16 @@ pub(super) fn money(value: &Value) -> String {
     Money(value.as_i64().unwrap_or_default()).to_string()
 }
 
+pub(super) const SESSIONS: [Column; 7] = [
+    Column::left("SESSION", |row| text(&row["id"])),
+    Column::left("RUN", |row| text(&row["run"]["state"])),
+    Column::left("SANDBOX", |row| text(&row["sandbox"]["state"])).goes(2),
+    Column::right("UNUSED", |row| away(&row["active"])).goes(3),
+    Column::left("OWNER", |row| called(&row["owner_name"], &row["owner"])).shrinks(5, 8),
+    Column::optional("NAME", name).shrinks(6, 14),
+    Column::left("TITLE", |row| text(&row["title"])).shrinks(1, 12).goes(4),
+];
+
 pub(super) async fn sessions(client: &Client, arguments: &ListArguments, json: bool) -> Result<(), ClientError> {
     let after = arguments
         .after
@@ -86,15 +108,7 @@ pub(super) async fn sessions(client: &Client, arguments: &ListArguments, json: b
     if json {
         return say(true, &page, "");
     }
-    let columns = [
-        Column::left("SESSION", |row| text(&row["id"])),
-        Column::left("RUN", |row| text(&row["run"]["state"])),
-        Column::left("SANDBOX", |row| text(&row["sandbox"]["state"])),
-        Column::left("LAST PROMPT (UTC)", |row| time(&row["active"])),
-        Column::left("NAME", |row| text(&row["key"])),
-        Column::left("TITLE", |row| text(&row["title"])),
-    ];
-    table(&page["sessions"], &columns, json)?;
+    table(&page["sessions"], &SESSIONS, json)?;
     match page["next"].as_str() {
         Some(next) => writeln!(std::io::stderr(), "more: belljar sessions --after {next}").map_err(output),
         None => Ok(()),
@@ -118,6 +132,35 @@ pub(super) async fn models(client: &Client, json: bool) -> Result<(), ClientErro
     table(&answer["models"], &columns, json)
 }
 
+const fn head(by: ByArgument) -> &'static str {
+    match by {
+        ByArgument::Session => "SESSION",
+        ByArgument::User => "USER",
+        ByArgument::Day => "DAY (UTC)",
+        ByArgument::Model => "MODEL",
+        ByArgument::Trigger => "TRIGGER",
+    }
+}
+
+/// What is shown of sums.
+pub(super) fn sums(by: ByArgument) -> [Column; 6] {
+    [
+        Column::left(head(by), |row| called(&row["called"], &row["name"])).shrinks(2, 12),
+        Column::optional("ID", |row| {
+            if row["called"].is_null() {
+                String::new()
+            } else {
+                text(&row["name"])
+            }
+        })
+        .goes(1),
+        Column::right("CALLS", |row| text(&row["calls"])),
+        Column::right("TOKENS IN", tokens_in),
+        Column::right("TOKENS OUT", |row| text(&row["usage"]["output"])),
+        Column::right("COST", |row| money(&row["cost"])),
+    ]
+}
+
 /// What a model read, however it was paid.
 fn tokens_in(row: &Value) -> String {
     let parts = ["input", "cache_read", "cache_write", "cache_write_hour"];
@@ -125,27 +168,31 @@ fn tokens_in(row: &Value) -> String {
     parts.sum::<u64>().to_string()
 }
 
+pub(super) const CALLS: [Column; 8] = [
+    Column::left("AT (UTC)", |row| time(&row["at"])),
+    Column::left("USER", |row| called(&row["user_name"], &row["user"]))
+        .shrinks(2, 8)
+        .goes(4),
+    Column::left("SESSION", session).shrinks(3, 14),
+    Column::left("RUN", |row| text(&row["run"])).goes(1),
+    Column::left("MODEL", |row| text(&row["model"])),
+    Column::right("TOKENS IN", tokens_in),
+    Column::right("TOKENS OUT", |row| text(&row["usage"]["output"])).goes(5),
+    Column::right("COST", |row| money(&row["cost"])),
+];
+
 /// Each call of a model, page by page.
 pub(super) async fn calls(client: &Client, session: Option<&str>, json: bool) -> Result<(), ClientError> {
     let session = match session {
         Some(session) => format!("&session={}", resolve(client, session).await?),
         None => String::new(),
     };
-    let columns = [
-        Column::left("AT", |row| time(&row["at"])),
-        Column::left("SESSION", |row| text(&row["session"])),
-        Column::left("RUN", |row| text(&row["run"])),
-        Column::left("MODEL", |row| text(&row["model"])),
-        Column::right("TOKENS IN", tokens_in),
-        Column::right("TOKENS OUT", |row| text(&row["usage"]["output"])),
-        Column::right("COST", |row| money(&row["cost"])),
-    ];
     let mut after = Some(0);
     while let Some(number) = after {
         let page: Value = client
             .get(&format!("/usage/calls?limit=200&after={number}{session}"))
             .await?;
-        part_of_table(&page["calls"], &columns, json, after == Some(0))?;
+        part_of_table(&page["calls"], &CALLS, json, after == Some(0))?;
         after = page["next"].as_i64();
     }
     Ok(())
@@ -157,27 +204,22 @@ pub(super) async fn usage(
     by: Option<ByArgument>,
     json: bool,
 ) -> Result<(), ClientError> {
-    let by = |usual: &'static str| by.map_or(usual, ByArgument::word);
-    let filter = match session {
-        Some(session) => format!("?session={}&by={}", resolve(client, session).await?, by("model")),
-        None => format!("?by={}", by("day")),
+    let (by, filter) = match session {
+        Some(session) => {
+            let session = resolve(client, session).await?;
+            (by.unwrap_or(ByArgument::Model), format!("&session={session}"))
+        }
+        None => (by.unwrap_or(ByArgument::Day), String::new()),
     };
-    let answer: Value = client.get(&format!("/usage{filter}")).await?;
-    let columns = [
-        Column::left("", |row| text(&row["name"])),
-        Column::right("CALLS", |row| text(&row["calls"])),
-        Column::right("TOKENS IN", tokens_in),
-        Column::right("TOKENS OUT", |row| text(&row["usage"]["output"])),
-        Column::right("COST", |row| money(&row["cost"])),
-    ];
-    table(&answer["sums"], &columns, json)
+    let answer: Value = client.get(&format!("/usage?by={}{filter}", by.word())).await?;
+    table(&answer["sums"], &sums(by), json)
 }
 
 pub(super) async fn users(client: &Client, json: bool) -> Result<(), ClientError> {
     let answer: Value = client.get("/users").await?;
     let columns = [
         Column::left("USER", |row| text(&row["id"])),
-        Column::left("NAME", |row| text(&row["name"])),
+        Column::left("NAME", |row| text(&row["name"])).shrinks(2, 12),
         Column::left("", |row| {
             if row["admin"] == true {
                 "admin".into()
@@ -185,60 +227,15 @@ pub(super) async fn users(client: &Client, json: bool) -> Result<(), ClientError
                 String::new()
             }
         }),
-        Column::left("SINCE (UTC)", |row| time(&row["created"])),
+        Column::left("SINCE (UTC)", |row| time(&row["created"])).goes(1),
     ];
     table(&answer["users"], &columns, json)
 }
 
-pub(super) async fn tokens(client: &Client, command: TokenCommand, json: bool) -> Result<(), ClientError> {
-    match command {
-        TokenCommand::List => {
-            let mut answer: Value = client.get("/tokens").await?;
-            if !json {
-                // They are all of one person's.
-                let me: Value = client.get("/me").await?;
-                for token in answer["tokens"].as_array_mut().into_iter().flatten() {
-                    token["user"] = me["name"].clone();
-                }
-            }
-            let columns = [
-                Column::left("TOKEN", |row| text(&row["id"])),
-                Column::left("FOR", |row| text(&row["label"])),
-                Column::left("USER", |row| text(&row["user"])),
-                Column::left("SINCE (UTC)", |row| time(&row["created"])),
-                Column::left("STATE", |row| {
-                    if row["revoked"].is_null() {
-                        "good".into()
-                    } else {
-                        "revoked".into()
-                    }
-                }),
-            ];
-            table(&answer["tokens"], &columns, json)
-        }
-        TokenCommand::Add { label, user } => {
-            let user = match &user {
-                Some(user) => Some(user_id(client, user).await?),
-                None => None,
-            };
-            let answer: Value = client.post("/tokens", &json!({ "label": label, "user": user })).await?;
-            say(json, &answer, answer["secret"].as_str().unwrap_or_default())
-        }
-        TokenCommand::Revoke { token } => {
-            if token.parse::<TokenId>().is_err() {
-                return Err(ClientError::Usage(format!(
-                    "{token:?} is no token's id: `belljar token list` shows the ids, and what each token is for"
-                )));
-            }
-            let request = client.request(reqwest::Method::DELETE, &format!("/tokens/{}", encoded(&token)));
-            let answer: Value = client.json(request).await?;
-            say(json, &answer, "revoked")
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

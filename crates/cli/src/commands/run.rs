@@ -21,6 +21,9 @@ use super::{Named, files};
 /// Pauses between tries of a request grow up to this; a minute in all.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// Words that somebody has still to say.
+const NOT_KNOWN_YET: &str = "";
+
 /// How a prompt was met.
 #[derive(Deserialize)]
 struct Accepted {
@@ -32,6 +35,7 @@ struct Accepted {
 }
 
 /// One prompt.
+#[derive(Clone, Copy)]
 struct Prompt<'a> {
     text: &'a str,
     model: Option<&'a str>,
@@ -53,17 +57,19 @@ pub(super) async fn run(client: &Client, arguments: RunArguments, json: bool) ->
     for file in &arguments.file {
         uploads.push(files::Upload::open(file, None).await?);
     }
-    // Before any file is copied or anything is said.
-    let session = open(client, arguments.session.as_deref(), scope.as_ref()).await?;
-    for upload in uploads {
-        upload.send(client, &session).await?;
-    }
     let prompt = Prompt {
         text: &text,
         model: arguments.model.as_deref(),
         delivery: arguments.delivery.into(),
         scope: scope.as_ref(),
     };
+    // Nor for what would be refused.
+    check(client, arguments.session.as_deref(), &prompt).await?;
+    // Before any file is copied or anything is said.
+    let session = open(client, arguments.session.as_deref(), scope.as_ref()).await?;
+    for upload in uploads {
+        upload.send(client, &session).await?;
+    }
     if arguments.detach {
         let answer: Value = client
             .post(&format!("/sessions/{session}/prompts"), &body(&prompt))
@@ -96,7 +102,15 @@ pub(super) async fn chat(
     json: bool,
 ) -> Result<Outcome, ClientError> {
     let scope = scope.map(read_scope).transpose()?;
-    let session = open(client, named, scope.as_ref()).await?;
+    let prompt = Prompt {
+        text: NOT_KNOWN_YET,
+        model,
+        delivery: domain::Delivery::Restart,
+        scope: scope.as_ref(),
+    };
+    check(client, named, &prompt).await?;
+    // It is made with the first words: whoever says none has none.
+    let mut session: Option<String> = None;
     let person = std::io::stdin().is_terminal();
     let mut typed = Typed::default();
     let mut outcome = Outcome::Done;
@@ -108,7 +122,7 @@ pub(super) async fn chat(
                 .map_err(super::output)?;
         }
         let Some(line) = typed.line().await else {
-            if !json && named.is_none() {
+            if let Some(session) = session.filter(|_| !json && named.is_none()) {
                 say_how_to_go_on(&session);
             }
             return Ok(outcome);
@@ -116,13 +130,13 @@ pub(super) async fn chat(
         if line.trim().is_empty() {
             continue;
         }
-        let prompt = Prompt {
-            text: &line,
-            model,
-            delivery: domain::Delivery::Restart,
-            scope: scope.as_ref(),
+        let opened = match session {
+            Some(session) => session,
+            None => open(client, named, scope.as_ref()).await?,
         };
-        outcome = prompt_and_watch(client, &session, &prompt, json, &mut typed).await?;
+        let prompt = Prompt { text: &line, ..prompt };
+        outcome = prompt_and_watch(client, &opened, &prompt, json, &mut typed).await?;
+        session = Some(opened);
     }
 }
 
@@ -159,6 +173,24 @@ pub(super) async fn open(client: &Client, named: Option<&str>, scope: Option<&Va
         .post("/sessions", &json!({ "key": named, "door": "cli", "scope": scope }))
         .await?;
     Ok(session.id.to_string())
+}
+
+/// Asks whether a prompt would be accepted, before a session is made for it.
+async fn check(client: &Client, named: Option<&str>, prompt: &Prompt<'_>) -> Result<(), ClientError> {
+    let mut body = body(prompt);
+    if prompt.text == NOT_KNOWN_YET {
+        body["text"] = Value::Null;
+    }
+    if let Some(named) = named {
+        let by = if named.parse::<SessionId>().is_ok() {
+            "session"
+        } else {
+            "key"
+        };
+        body[by] = named.into();
+    }
+    let _: Value = client.post("/prompts/check", &body).await?;
+    Ok(())
 }
 
 fn body(prompt: &Prompt<'_>) -> Value {

@@ -3,15 +3,16 @@
 use std::io::Write;
 
 use domain::SandboxId;
+use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::arguments::{SHORT_ID, SandboxCommand};
+use crate::arguments::SandboxCommand;
 use crate::terminal::{harmless, one_line};
 use crate::{Client, ClientError, Outcome};
 
 use super::lists::{away, digits, mebibytes, nothing, text};
-use super::table::{Column, table};
-use super::{output, resolve, say};
+use super::table::{Column, last_digits, table};
+use super::{agreed, counted, output, resolve, say};
 
 pub(super) async fn sandbox(client: &Client, command: SandboxCommand, json: bool) -> Result<Outcome, ClientError> {
     match command {
@@ -32,9 +33,12 @@ pub(super) async fn sandbox(client: &Client, command: SandboxCommand, json: bool
             let answer: Value = client.get(&format!("/sandboxes/{sandbox}/logs")).await?;
             show(&answer, &answer["words"], json)?;
         }
-        SandboxCommand::Rm { sandbox } => {
+        SandboxCommand::Rm { sandbox: None, yes, .. } => return remove_all(client, yes, json).await,
+        SandboxCommand::Rm {
+            sandbox: Some(sandbox), ..
+        } => {
             let sandbox = found(client, &sandbox).await?;
-            let request = client.request(reqwest::Method::DELETE, &format!("/sandboxes/{sandbox}"));
+            let request = client.request(Method::DELETE, &format!("/sandboxes/{sandbox}"));
             let answer: Value = client.json(request).await?;
             say(json, &answer, "removed")?;
         }
@@ -42,20 +46,23 @@ pub(super) async fn sandbox(client: &Client, command: SandboxCommand, json: bool
     Ok(Outcome::Done)
 }
 
-const LIST: [Column; 8] = [
-    Column::left("SANDBOX", short),
+const LIST: [Column; 9] = [
+    Column::left("SANDBOX", |row| last_digits(&row["id"])),
     Column::left("SESSION", whose),
-    Column::left("STATE", state).shrinks(5, 8),
+    Column::optional("NAME", |row| text(&row["session_key"]))
+        .shrinks(5, 8)
+        .goes(8),
+    Column::left("STATE", state).shrinks(6, 8),
     Column::right("AGE", |row| away(&row["created"])).goes(4),
-    Column::right("UNUSED", |row| away(&row["last_used"])).goes(7),
-    Column::optional("KEPT FOR", |row| away(&row["kept_until"])).goes(6),
+    Column::right("UNUSED", |row| away(&row["last_used"])).goes(9),
+    Column::optional("KEPT FOR", |row| away(&row["kept_until"])).goes(7),
     Column::left("IMAGE", image).shrinks(2, 12).goes(3),
     Column::optional("IMAGE AGE", |row| away(&row["image_built"])).goes(1),
 ];
 
 /// How each is, the list says too.
 const STATS: [Column; 7] = [
-    Column::left("SANDBOX", short),
+    Column::left("SANDBOX", |row| last_digits(&row["id"])),
     Column::left("SESSION", whose),
     Column::left("STATE", state).shrinks(1, 8).goes(3),
     Column::right("MEMORY MiB", |row| mebibytes(&row["memory_bytes"])),
@@ -74,11 +81,6 @@ async fn listed(client: &Client, columns: &[Column], json: bool) -> Result<(), C
     table(rows, columns, json)
 }
 
-fn short(row: &Value) -> String {
-    let id = text(&row["id"]);
-    id.get(id.len().saturating_sub(SHORT_ID)..).unwrap_or(&id).to_owned()
-}
-
 /// The id of the sandbox that is meant: by all of it, or by its last digits, as they are listed.
 async fn found(client: &Client, named: &str) -> Result<String, ClientError> {
     if named.parse::<SandboxId>().is_ok() {
@@ -94,6 +96,43 @@ async fn found(client: &Client, named: &str) -> Result<String, ClientError> {
             message: format!("there is no sandbox {named:?}: `belljar sandbox list` lists them"),
         }),
     }
+}
+
+/// Removes every sandbox, if whoever sits at the terminal agrees.
+async fn remove_all(client: &Client, yes: bool, json: bool) -> Result<Outcome, ClientError> {
+    let listed: Value = client.get("/sandboxes").await?;
+    let count = listed["sandboxes"].as_array().map_or(0, Vec::len);
+    if !yes && count > 0 {
+        let question = format!(
+            "remove {}? What runs in them ends; sessions and their files stay.",
+            counted(count as u64, "sandbox", "sandboxes")
+        );
+        if !agreed(&question)? {
+            return Ok(Outcome::Failed);
+        }
+    }
+    // Also where there is none: none is to be made.
+    let answer: Value = client.json(client.request(Method::DELETE, "/sandboxes")).await?;
+    let number = |name: &str| answer[name].as_u64().unwrap_or_default();
+    let mut words = format!("removed {}", counted(number("removed"), "sandbox", "sandboxes"));
+    if number("runs") > 0 {
+        let runs = counted(number("runs"), "run", "runs");
+        words.push_str(&format!(
+            "\nnot ended: {runs} under way, for which sandboxes are made anew (`belljar sessions` shows whose, `belljar cancel SESSION` ends one)"
+        ));
+    }
+    if number("left") > 0 {
+        words.push_str(&format!(
+            "\n{} could not be removed: the control plane's log says why",
+            number("left")
+        ));
+    }
+    say(json, &answer, &words)?;
+    Ok(if number("left") > 0 {
+        Outcome::Failed
+    } else {
+        Outcome::Done
+    })
 }
 
 /// How it is, and why, where it is dead.
@@ -167,7 +206,6 @@ mod tests {
     #[test]
     fn a_row_says_what_a_sandbox_is_and_whose() {
         let mut row = json!({ "id": "0192f0c1-2d3e-7abc-8def-0123456789ab", "session": "s", "state": "frozen" });
-        assert_eq!(short(&row), "0123456789ab");
         assert_eq!((whose(&row).as_str(), state(&row).as_str()), ("s", "frozen"));
         row["warm"] = true.into();
         row["state"] = "dead".into();
@@ -178,8 +216,6 @@ mod tests {
         );
         row["builder"] = true.into();
         assert_eq!(whose(&row), "(builds an image)");
-        row["id"] = Value::Null;
-        assert_eq!(short(&row), "");
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use domain::Timestamp;
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -70,27 +69,25 @@ pub(super) async fn fork(client: &Client, arguments: &ForkArguments, json: bool)
     Ok(())
 }
 
+pub(super) const COLUMNS: [Column; 5] = [
+    Column::left("SNAPSHOT", |snapshot| lists::text(&snapshot["id"])),
+    Column::left("MADE (UTC)", |snapshot| lists::time(&snapshot["created"])).goes(4),
+    Column::right("MESSAGES", |snapshot| snapshot["messages"].to_string()).goes(1),
+    Column::right("MiB", |snapshot| lists::mebibytes(&snapshot["bytes"])).goes(3),
+    Column::left("NAME", |snapshot| match snapshot["name"].as_str() {
+        Some(name) => name.to_owned(),
+        None if snapshot["kind"] == "run" => "(after a run)".to_owned(),
+        None => String::new(),
+    })
+    .shrinks(2, 16),
+];
+
 async fn list(client: &Client, session: &str, json: bool) -> Result<(), ClientError> {
     let session = resolve(client, session).await?;
     let answer: Value = client.get(&format!("/sessions/{session}/snapshots")).await?;
-    let columns = [
-        Column::left("SNAPSHOT", |snapshot| {
-            snapshot["id"].as_str().unwrap_or_default().to_owned()
-        }),
-        Column::left("MADE (UTC)", |snapshot| {
-            lists::moment(snapshot["created"].as_i64().map(Timestamp))
-        }),
-        Column::right("MESSAGES", |snapshot| snapshot["messages"].to_string()),
-        Column::right("MiB", |snapshot| lists::mebibytes(&snapshot["bytes"])),
-        Column::left("NAME", |snapshot| match snapshot["name"].as_str() {
-            Some(name) => name.to_owned(),
-            None if snapshot["kind"] == "run" => "(after a run)".to_owned(),
-            None => String::new(),
-        }),
-    ];
     let words = "nothing is kept of this session: `belljar snapshot save` keeps its files as they are now";
     if !lists::nothing(&answer["snapshots"], words, json)? {
-        table(&answer["snapshots"], &columns, json)?;
+        table(&answer["snapshots"], &COLUMNS, json)?;
     }
     if let Some(note) = answer["note"].as_str().filter(|_| !json) {
         writeln!(std::io::stderr(), "{}", harmless(note)).map_err(output)?;

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::output;
 use crate::ClientError;
+use crate::arguments::SHORT_ID;
 use crate::terminal::one_line;
 
 /// The longest cell.
@@ -82,6 +83,12 @@ impl Column {
     pub(super) fn cell_of(&self, row: &Value) -> String {
         (self.cell)(row)
     }
+}
+
+/// The last digits of an id, which are its own: as much of it as people need.
+pub(super) fn last_digits(id: &Value) -> String {
+    let id = id.as_str().unwrap_or_default();
+    id.get(id.len().saturating_sub(SHORT_ID)..).unwrap_or(id).to_owned()
 }
 
 /// Prints rows: one JSON value a line, or columns.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use domain::Timestamp;
+use domain::{SandboxId, Timestamp};
 use sandbox::ImageDigest;
-use store::{Asker, Generation};
+use store::{Asker, DiskOn, Generation};
 
 use super::sandboxes::{only_admins, provided};
 use crate::generations::LookError;
@@ -35,6 +35,22 @@ pub struct GenerationEntry {
     /// The sandboxes that were made of it.
     pub sandboxes: usize,
 }
+
+/// Who needs an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ImageUse {
+    /// The next sandboxes are made of it.
+    New,
+    /// A disk lies on it.
+    Disk(DiskOn),
+    /// A sandbox of nobody's, or of a session without a disk, was made of it.
+    Sandbox(SandboxId),
+    /// Something that is under way, or a disk of which an earlier release did not write down what it lies on.
+    Other,
+}
+
+/// The most uses of an image that are told.
+const TOLD: u32 = 20;
 
 impl Control {
     /// The images that are refreshed.
@@ -80,6 +96,40 @@ impl Control {
         })
     }
 
+    /// Who needs an image, some of them where they are many. Nobody does where there are none.
+    ///
+    /// # Errors
+    /// There is no such image, for the one who asks, who is no admin; it is no digest; the provider cannot be reached.
+    pub async fn image_uses(&self, asker: Asker, image: &str) -> Result<Vec<ImageUse>, ControlError> {
+        if !asker.is_admin() {
+            return Err(ControlError::NotFound {
+                kind: "image",
+                name: image.chars().take(100).collect(),
+            });
+        }
+        let image = image.parse::<ImageDigest>();
+        let image = &image.map_err(|error| ControlError::Invalid(error.to_string()))?;
+        if !self.used_images(asker).await?.contains(image) {
+            return Ok(Vec::new());
+        }
+        let disks = self.0.store.disks_on(Asker::System, image, TOLD).await?;
+        let sandboxes = self.0.housing.provider.list().await.map_err(provided)?.into_iter();
+        let sandboxes = sandboxes
+            .filter(|status| status.image == *image && disks.iter().all(|disk| disk.session != status.session));
+        let mut uses: Vec<_> = self
+            .images_for_new()
+            .contains(image)
+            .then_some(ImageUse::New)
+            .into_iter()
+            .collect();
+        uses.extend(sandboxes.take(TOLD as usize).map(|status| ImageUse::Sandbox(status.id)));
+        uses.extend(disks.iter().cloned().map(ImageUse::Disk));
+        if uses.is_empty() {
+            uses.push(ImageUse::Other);
+        }
+        Ok(uses)
+    }
+
     /// Has an image built anew as soon as nobody builds it. Audited.
     ///
     /// # Errors
@@ -94,6 +144,7 @@ impl Control {
             });
         }
         let wanted = self.0.store.want_generation(asker, image).await?;
+        self.end_rest();
         self.want_generation();
         Ok(wanted)
     }

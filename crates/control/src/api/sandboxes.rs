@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use causes::with_causes;
 use domain::{SandboxId, SessionId, Timestamp, ToolCall, ToolCallId, ToolResult};
+use futures::StreamExt;
 use sandbox::{ImageStatus, ProviderError, SandboxState, SandboxStatus, SandboxUsage};
 use serde::Serialize;
 use serde_json::json;
@@ -10,12 +12,15 @@ use store::{Asker, AuditEntry};
 use telemetry::Figures;
 use tokio::time::{Instant, timeout};
 
-use crate::housing::State;
 use crate::housing::meters::TransitionFigures;
+use crate::housing::{SIDE_BY_SIDE, State};
 use crate::{Control, ControlError};
 
 /// How long a part may take to answer before it counts as down.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Why a sandbox is gone that an operator removed.
+const BY_HAND: &str = "it was removed by hand: its processes are gone, its files are kept";
 
 /// The longest command that an operator may run, in bytes.
 const LONGEST_COMMAND: usize = 64 << 10;
@@ -46,6 +51,17 @@ impl SandboxEntry {
             SandboxState::Running | SandboxState::Frozen => None,
         }
     }
+}
+
+/// What became of all sandboxes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
+pub struct RemovedSandboxes {
+    /// Those that are gone.
+    pub removed: usize,
+    /// Those that could not be removed.
+    pub left: usize,
+    /// Runs that were under way, and go on in new ones.
+    pub runs: usize,
 }
 
 /// How sandboxes do, for those who watch an installation.
@@ -115,12 +131,16 @@ impl Control {
 
     /// Writes down what an admin is about to do with a sandbox, of whichever session.
     async fn audit_sandbox(&self, asker: Asker, action: &str, sandbox: SandboxId) -> Result<(), ControlError> {
+        let entry = self.sandbox_entry(action, sandbox);
+        Ok(self.0.store.audit(asker, vec![entry]).await?)
+    }
+
+    fn sandbox_entry(&self, action: &str, sandbox: SandboxId) -> AuditEntry {
         let detail = json!({ "sandbox": sandbox });
-        let entry = match self.0.housing.session_of(sandbox) {
+        match self.0.housing.session_of(sandbox) {
             Some(live) => AuditEntry::about(action, live.session, detail),
             None => AuditEntry::new(action, format!("sandbox:{sandbox}"), detail),
-        };
-        Ok(self.0.store.audit(asker, vec![entry]).await?)
+        }
     }
 
     /// Runs one program that only looks in a session's sandbox, as the user and as the agent's `safebash` would. Audited.
@@ -182,14 +202,55 @@ impl Control {
         only_admins(asker, "remove sandboxes")?;
         if let Some(live) = self.0.housing.session_of(sandbox) {
             self.audit_sandbox(asker, "sandbox.remove", sandbox).await?;
-            let why = "it was removed by hand: its processes are gone, its files are kept";
-            self.unhouse(&live, Some(sandbox), State::Hibernated, Some(why)).await;
+            self.unhouse(&live, Some(sandbox), State::Hibernated, Some(BY_HAND))
+                .await;
             return Ok(());
         }
         let provider = &self.0.housing.provider;
         provider.status(sandbox).await.map_err(provided)?;
         self.audit_sandbox(asker, "sandbox.remove", sandbox).await?;
         provider.destroy(sandbox).await.map_err(provided)
+    }
+
+    /// Removes every sandbox: those of sessions, whose files are kept and whose runs go on in others, those that wait for a
+    /// session, and those in which an image is built, which is tried again later. Until somebody needs one, none is made. Audited.
+    ///
+    /// # Errors
+    /// The one who asks is no admin; the provider cannot be reached.
+    pub async fn remove_sandboxes(&self, asker: Asker) -> Result<RemovedSandboxes, ControlError> {
+        only_admins(asker, "remove sandboxes")?;
+        let provider = &self.0.housing.provider;
+        let all = provider.list().await.map_err(provided)?;
+        let entries = all.iter().map(|status| self.sandbox_entry("sandbox.remove", status.id));
+        self.0.store.audit(asker, entries.collect()).await?;
+        let runs = self.0.dispatch.driven().len();
+        self.rest().await;
+        self.remove_left(BY_HAND).await;
+        let each = futures::stream::iter(&all);
+        each.for_each_concurrent(SIDE_BY_SIDE, |status| self.remove_one(status))
+            .await;
+        let there = provider.list().await.map_err(provided)?;
+        let is_left = |status: &&SandboxStatus| there.iter().any(|still| still.id == status.id);
+        let left = all.iter().filter(is_left).count();
+        Ok(RemovedSandboxes {
+            removed: all.len() - left,
+            left,
+            runs,
+        })
+    }
+
+    /// Removes a sandbox of whomever; where it fails, it is there still.
+    async fn remove_one(&self, status: &SandboxStatus) {
+        if status.builder {
+            self.try_to_clear_site(status.session).await;
+        } else if let Some(live) = self.0.housing.session_of(status.id) {
+            self.unhouse(&live, Some(status.id), State::Hibernated, Some(BY_HAND))
+                .await;
+        } else if let Err(error) = self.0.housing.provider.destroy(status.id).await
+            && !matches!(error, ProviderError::NotFound(_))
+        {
+            tracing::warn!(sandbox = %status.id, error = with_causes(&error), "could not remove a sandbox");
+        }
     }
 
     /// How Belljar does.

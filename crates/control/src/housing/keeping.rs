@@ -22,7 +22,7 @@ use crate::Control;
 use crate::live::{Live, lock};
 
 /// Sandboxes that are looked after at the same time.
-pub(super) const SIDE_BY_SIDE: usize = 64;
+pub(crate) const SIDE_BY_SIDE: usize = 64;
 /// How often a runtime is asked whether it lives, at most.
 const PULSE: Duration = Duration::from_secs(5);
 

@@ -139,7 +139,7 @@ impl Control {
                     continue;
                 }
                 if now.duration_since(began) >= control.0.config.hibernate_after {
-                    control.remove_left().await;
+                    control.remove_left(UNUSED).await;
                 }
                 let compared = async {
                     control.remove_unused(&mut sandboxes, period).await?;
@@ -156,7 +156,7 @@ impl Control {
     }
 
     /// Removes those of sessions that did not need them.
-    async fn remove_left(&self) {
+    pub(crate) async fn remove_left(&self, why: &str) {
         let left = std::mem::take(&mut *lock(&self.0.housing.left));
         for SandboxStatus { id, session, .. } in left.into_values() {
             if let Err(error) = self.destroy(session, id).await {
@@ -166,7 +166,7 @@ impl Control {
             if let Ok(live) = self.live(Asker::System, session).await
                 && !live.seat.is_taken()
             {
-                self.tell_sandbox(&live, id, State::Hibernated, Some(UNUSED)).await;
+                self.tell_sandbox(&live, id, State::Hibernated, Some(why)).await;
             }
         }
     }

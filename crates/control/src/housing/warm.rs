@@ -4,6 +4,9 @@
 //! There are as many as sessions needed a new one within the time that demand is remembered, between the least and the most
 //! that the operator allows. They are made one after the other, and none while a session waits for its own. Each has the
 //! disk of a session that nobody has, until the provider gives both to the session that claims it; the provider does so once.
+//!
+//! When an operator has removed every sandbox there is rest: none is made ahead, and none to build an image in, before
+//! somebody needs one.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -37,6 +40,8 @@ pub(crate) struct Warm {
     state: Mutex<Pool>,
     /// Told when there may be something to make.
     work: Notify,
+    /// Held while some are made or removed.
+    tending: tokio::sync::Mutex<()>,
     /// Sessions for which a sandbox is being made.
     waiting: AtomicUsize,
     /// Those that died before anybody claimed them.
@@ -50,6 +55,8 @@ struct Pool {
     making: Option<SandboxId>,
     /// When sessions needed a new sandbox.
     demand: VecDeque<Instant>,
+    /// None is wanted before somebody needs one.
+    resting: bool,
 }
 
 /// One that waits to be claimed.
@@ -75,6 +82,9 @@ impl Drop for First<'_> {
 impl Pool {
     /// How many there should be.
     fn wanted(&mut self, config: &Config) -> usize {
+        if self.resting {
+            return 0;
+        }
         let (now, warm) = (Instant::now(), &config.warm);
         while self
             .demand
@@ -99,6 +109,18 @@ impl Warm {
     pub(super) fn give_way(&self) -> First<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         First(self)
+    }
+
+    /// None is wanted any more before somebody needs one; what was needed before is forgotten.
+    fn rest(&self) {
+        let mut state = lock(&self.state);
+        state.resting = true;
+        state.demand.clear();
+    }
+
+    /// Whether none is wanted before somebody needs one.
+    pub(crate) fn is_resting(&self) -> bool {
+        lock(&self.state).resting
     }
 
     /// How many wait to be claimed.
@@ -141,6 +163,23 @@ impl Control {
         self.0.housing.warm.work.notify_one();
     }
 
+    /// Removes those that were made ahead, the one that is being made too. None is made again, nor one to build an image in,
+    /// before somebody needs a sandbox.
+    pub(crate) async fn rest(&self) {
+        let warm = &self.0.housing.warm;
+        warm.rest();
+        let _nobody_makes_any = warm.tending.lock().await;
+        self.tend().await;
+    }
+
+    /// Somebody needs a sandbox: from now on others are made too, as the operator wants it.
+    pub(crate) fn end_rest(&self) {
+        if std::mem::take(&mut lock(&self.0.housing.warm.state).resting) {
+            self.renew_warm();
+            self.want_generation();
+        }
+    }
+
     /// Begins to make sandboxes ahead, where the operator wants any.
     pub(crate) fn begin_warming(&self) {
         if self.0.config.warm.most == 0 {
@@ -150,8 +189,12 @@ impl Control {
         self.0.tasks.spawn_until_stopped(async move {
             let mut rest = REST.0;
             loop {
-                control.tend().await;
-                let pause = match control.fill().await {
+                let filled = {
+                    let _alone = control.0.housing.warm.tending.lock().await;
+                    control.tend().await;
+                    control.fill().await
+                };
+                let pause = match filled {
                     Ok(()) => {
                         rest = REST.0;
                         let work = control.0.housing.warm.work.notified();

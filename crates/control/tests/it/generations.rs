@@ -476,3 +476,18 @@ async fn images_are_the_admins_matter() {
         assert!(matches!(refreshed, Err(ControlError::NotFound { .. })), "{refreshed:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_all_sandboxes_are_removed_a_builder_goes_too_and_it_is_built_when_somebody_needs_it() {
+    let waits = "while [ ! -e $HOME/go ]; do sleep 0.02; done";
+    let world = World::new(differs_with(waits, refreshed)).await;
+    world.inside.made_so_many(2).await;
+    let removed = world.control.remove_sandboxes(ADMIN).await.unwrap();
+    assert_eq!((removed.removed, removed.left), (1, 0));
+    world.assert_cleared().await;
+    let lost = world.built(1).await.remove(0).generation;
+    assert_eq!(lost.state, GenerationState::Failed);
+    assert!(lost.error.unwrap().contains("its sandbox was lost"));
+    std::fs::write(world.git().join("go"), "").unwrap();
+    assert_eq!(world.refresh().await.generation.state, GenerationState::Ready);
+}

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bytes::Bytes;
-use control::{SandboxFigures, WarmPool};
-use domain::{Delivery, SandboxId};
+use control::{ControlError, RemovedSandboxes, SandboxFigures, WarmPool};
+use domain::{Delivery, Event, SandboxId};
 use futures::StreamExt;
 use futures::future::join_all;
 use sandbox::SandboxProvider;
@@ -187,4 +187,43 @@ async fn those_that_are_nobodys_count_for_no_user() {
     world.done(&accepted).await;
     world.control.files(world.asker, accepted.session, "").await.unwrap();
     assert_eq!(done(&world.control.sandbox_figures(), "claim_warm"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_all_were_removed_none_is_made_before_somebody_needs_one() {
+    let world = World::new(warm_world()).await;
+    warm(&world, 1).await;
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    world.control.files(world.asker, accepted.session, "").await.unwrap();
+    warm(&world, 1).await;
+    let denied = world.control.remove_sandboxes(world.asker).await;
+    assert!(matches!(denied, Err(ControlError::Denied(_))), "{denied:?}");
+    let removed = world.control.remove_sandboxes(Asker::System).await.unwrap();
+    let expected = RemovedSandboxes {
+        removed: 2,
+        ..RemovedSandboxes::default()
+    };
+    assert_eq!(removed, expected);
+    assert_eq!(world.sandboxes.list().await.unwrap(), [], "the warm one too");
+    assert_eq!(world.control.sandbox_figures().warm, 0, "none is wanted any more");
+    let session = world.store.session(Asker::System, accepted.session).await.unwrap();
+    assert_eq!(session.sandbox.unwrap().1, "hibernated");
+    // The session has its files still, and with its need there is one for others again.
+    world.control.files(world.asker, accepted.session, "").await.unwrap();
+    warm(&world, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn when_all_are_removed_those_that_a_process_before_this_one_left_go_too() {
+    let world = World::new(Differs::default()).await;
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    world.control.files(world.asker, accepted.session, "").await.unwrap();
+    let world = world.restarted().await;
+    assert_eq!(world.sandboxes.list().await.unwrap().len(), 1);
+    world.control.remove_sandboxes(Asker::System).await.unwrap();
+    assert_eq!(world.sandboxes.list().await.unwrap(), []);
+    let told = |event: &Event| matches!(event, Event::Sandbox { reason: Some(why), .. } if why.contains("by hand"));
+    world.event(accepted.session, "its end to be told", told).await;
 }

@@ -2,10 +2,13 @@
 
 use axum::Json;
 use axum::extract::State;
-use domain::{ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalState, RunId, SessionId, Timestamp, ToolCallId};
+use domain::{
+    ApprovalAnswer, ApprovalId, ApprovalKind, ApprovalState, ExternalKey, RunId, SessionId, Timestamp, ToolCallId,
+    UserId,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::{Approval as Stored, ApprovalFilter};
+use store::{Approval as Stored, ApprovalFilter, Names};
 use utoipa::{IntoParams, ToSchema};
 
 use super::page_length;
@@ -21,6 +24,12 @@ pub(crate) struct Approval {
     id: ApprovalId,
     /// The session that asks.
     session: SessionId,
+    /// What its owner calls it.
+    session_key: Option<ExternalKey>,
+    /// Whose session that is.
+    owner: UserId,
+    /// What people call its owner.
+    owner_name: Option<String>,
     /// The run that asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,
@@ -65,11 +74,14 @@ pub(crate) struct Approval {
     expires: Timestamp,
 }
 
-impl From<Stored> for Approval {
-    fn from(stored: Stored) -> Self {
+impl Approval {
+    fn of(stored: Stored, names: &Names) -> Self {
         Self {
             id: stored.id,
             session: stored.session,
+            session_key: names.session(stored.session),
+            owner: stored.owner,
+            owner_name: names.user(stored.owner),
             run: stored.run,
             call: stored.call,
             kind: stored.kind,
@@ -90,6 +102,11 @@ impl From<Stored> for Approval {
             expires: stored.expires,
         }
     }
+}
+
+async fn told_one(doors: &Doors, caller: &Caller, stored: Stored) -> Result<Json<Approval>, ApiError> {
+    let names = doors.names(caller, vec![stored.owner], vec![stored.session]).await?;
+    Ok(Json(Approval::of(stored, &names)))
 }
 
 /// Approvals, the newest first.
@@ -125,8 +142,12 @@ pub(crate) async fn list_approvals(
     };
     let limit = page_length(query.limit);
     let approvals = doors.control.approvals(caller.asker(), filter, limit).await?;
+    let owners = approvals.iter().map(|approval| approval.owner).collect();
+    let sessions = approvals.iter().map(|approval| approval.session).collect();
+    let names = doors.names(&caller, owners, sessions).await?;
+    let approvals = approvals.into_iter().map(|approval| Approval::of(approval, &names));
     Ok(Json(Approvals {
-        approvals: approvals.into_iter().map(Approval::from).collect(),
+        approvals: approvals.collect(),
     }))
 }
 
@@ -137,7 +158,8 @@ pub(crate) async fn get_approval(
     caller: Caller,
     Id(approval): Id<ApprovalId>,
 ) -> Result<Json<Approval>, ApiError> {
-    Ok(Json(doors.control.approval(caller.asker(), approval).await?.into()))
+    let approval = doors.control.approval(caller.asker(), approval).await?;
+    told_one(&doors, &caller, approval).await
 }
 
 /// A person's answer.
@@ -164,5 +186,5 @@ pub(crate) async fn decide_approval(
     let decided = doors
         .control
         .decide(caller.asker(), approval, answer.decision, words, &answer.request_sha256);
-    Ok(Json(decided.await?.into()))
+    told_one(&doors, &caller, decided.await?).await
 }

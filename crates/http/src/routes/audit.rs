@@ -8,12 +8,12 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use bytes::Bytes;
-use control::{Control, ControlError};
-use domain::{Money, RunId, SessionId, Timestamp, UserId};
+use control::ControlError;
+use domain::{ExternalKey, Money, RunId, SessionId, Timestamp, UserId};
 use futures::{StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::{Asker, AuditBreak, AuditFilter, AuditFrom, Hash};
+use store::{AuditBreak, AuditFilter, AuditFrom, Hash, Names};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use utoipa::{IntoParams, ToSchema};
@@ -106,16 +106,28 @@ pub(crate) struct AuditRecord {
     at: Timestamp,
     /// Who: `system`, `user:…`, `session:…`.
     actor: String,
+    /// What people call that user or session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actor_name: Option<String>,
     /// What was done.
     action: String,
     /// To what.
     subject: String,
+    /// What people call it, where it is a user or a session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject_name: Option<String>,
     /// The user who did it, or whose session did.
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<UserId>,
+    /// What people call them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_name: Option<String>,
     /// The session that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     session: Option<SessionId>,
+    /// What its owner calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_key: Option<ExternalKey>,
     /// The run that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,
@@ -149,8 +161,47 @@ pub(crate) struct AuditRecord {
     hash: String,
 }
 
-impl From<store::AuditRecord> for AuditRecord {
-    fn from(record: store::AuditRecord) -> Self {
+/// A user or a session, where an actor or a subject is one.
+enum Named {
+    User(UserId),
+    Session(SessionId),
+}
+
+impl Named {
+    fn of(word: &str) -> Option<Self> {
+        match word.split_once(':')? {
+            ("user", id) => id.parse().ok().map(Self::User),
+            ("session", id) => id.parse().ok().map(Self::Session),
+            _ => None,
+        }
+    }
+}
+
+/// What people call the users and sessions of these entries.
+async fn names_in(doors: &Doors, caller: &Caller, records: &[store::AuditRecord]) -> Result<Names, ControlError> {
+    let (mut users, mut sessions) = (Vec::new(), Vec::new());
+    for record in records {
+        users.extend(record.entry.facts.user);
+        sessions.extend(record.entry.facts.session);
+        for named in [&record.actor, &record.entry.subject]
+            .into_iter()
+            .filter_map(|word| Named::of(word))
+        {
+            match named {
+                Named::User(user) => users.push(user),
+                Named::Session(session) => sessions.push(session),
+            }
+        }
+    }
+    doors.names(caller, users, sessions).await
+}
+
+impl AuditRecord {
+    fn of(record: store::AuditRecord, names: &Names) -> Self {
+        let called = |word: &str| match Named::of(word)? {
+            Named::User(user) => names.user(user),
+            Named::Session(session) => names.session(session).map(String::from),
+        };
         let store::AuditEntry {
             action,
             subject,
@@ -160,11 +211,15 @@ impl From<store::AuditRecord> for AuditRecord {
         Self {
             number: record.number,
             at: record.at,
+            actor_name: called(&record.actor),
             actor: record.actor,
             action,
+            subject_name: called(&subject),
             subject,
             user: facts.user,
+            user_name: facts.user.and_then(|user| names.user(user)),
             session: facts.session,
+            session_key: facts.session.and_then(|session| names.session(session)),
             run: facts.run,
             service: facts.service,
             host: facts.host,
@@ -211,8 +266,10 @@ pub(crate) async fn list_audit(
     }
     let limit = super::page_length(query.limit);
     let page = doors.control.audit(caller.asker(), query.filter(), from, limit).await?;
+    let names = names_in(&doors, &caller, &page.records).await?;
+    let entries = page.records.into_iter().map(|record| AuditRecord::of(record, &names));
     Ok(Json(AuditPage {
-        entries: page.records.into_iter().map(AuditRecord::from).collect(),
+        entries: entries.collect(),
         last: page.is_last,
     }))
 }
@@ -233,13 +290,13 @@ pub(crate) async fn stream_audit(
             "a stream has neither before nor limit: GET /api/v1/audit gives pages",
         ));
     }
-    let (asker, follow) = (caller.asker(), query.follow.unwrap_or(false));
+    let follow = query.follow.unwrap_or(false);
     let mut lines = Lines {
-        control: doors.control.clone(),
-        asker,
+        doors: doors.clone(),
+        caller: caller.clone(),
         filter: query.filter(),
         after: query.after.unwrap_or(0),
-        newest: follow.then(|| doors.control.watch_audit(asker)).transpose()?,
+        newest: follow.then(|| doors.control.watch_audit(caller.asker())).transpose()?,
         _open: doors.metrics.open_stream(),
     };
     // The first page before the answer: whoever may not read is told so.
@@ -272,8 +329,8 @@ pub(crate) async fn stream_audit(
 
 /// The entries that a filter wants, as lines, in memory a page at a time.
 struct Lines {
-    control: Control,
-    asker: Asker,
+    doors: Doors,
+    caller: Caller,
     filter: AuditFilter,
     after: i64,
     /// Told of new entries, where they are wanted too.
@@ -286,15 +343,14 @@ impl Lines {
     async fn page(&mut self) -> Result<Option<Bytes>, ControlError> {
         loop {
             let from = AuditFrom::After(self.after);
-            let page = self
-                .control
-                .audit(self.asker, self.filter.clone(), from, TOGETHER)
-                .await?;
+            let (control, asker) = (&self.doors.control, self.caller.asker());
+            let page = control.audit(asker, self.filter.clone(), from, TOGETHER).await?;
             self.after = page.reached;
             if !page.records.is_empty() {
+                let names = names_in(&self.doors, &self.caller, &page.records).await?;
                 let mut lines = Vec::new();
                 for record in page.records {
-                    serde_json::to_writer(&mut lines, &AuditRecord::from(record)).map_err(|error| {
+                    serde_json::to_writer(&mut lines, &AuditRecord::of(record, &names)).map_err(|error| {
                         ControlError::Internal {
                             attempt: "write an audit entry as JSON",
                             source: error.into(),

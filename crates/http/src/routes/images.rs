@@ -4,9 +4,9 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use control::{GenerationEntry, ImageEntry};
-use domain::{GenerationId, Timestamp};
+use domain::{ExternalKey, GenerationId, SandboxId, SessionId, Timestamp};
 use serde::Serialize;
-use store::Generation as Row;
+use store::{DiskOn, Generation as Row, Names};
 use utoipa::ToSchema;
 
 use crate::api::Doors;
@@ -73,6 +73,56 @@ pub(crate) struct Images {
     used: Vec<String>,
 }
 
+/// Who needs an image.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ImageUse {
+    /// `new` (the next sandboxes are made of it), `session` (its files lie on it), `snapshot`, `sandbox`, or `other` (something that is under way,
+    /// or files of which an earlier release did not write down what they lie on).
+    by: &'static str,
+    /// The session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<SessionId>,
+    /// What its owner calls it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_key: Option<ExternalKey>,
+    /// The snapshot, by its name or else its id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot: Option<String>,
+    /// The sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sandbox: Option<SandboxId>,
+}
+
+/// Who needs an image.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct ImageUses {
+    /// Some of them where they are many; where there are none it may be removed.
+    uses: Vec<ImageUse>,
+}
+
+impl ImageUse {
+    fn of(found: control::ImageUse, names: &Names) -> Self {
+        let mut told = Self {
+            by: "other",
+            session: None,
+            session_key: None,
+            snapshot: None,
+            sandbox: None,
+        };
+        match found {
+            control::ImageUse::New => told.by = "new",
+            control::ImageUse::Sandbox(sandbox) => (told.by, told.sandbox) = ("sandbox", Some(sandbox)),
+            control::ImageUse::Disk(DiskOn { session, snapshot }) => {
+                told.by = if snapshot.is_some() { "snapshot" } else { "session" };
+                (told.session, told.session_key) = (Some(session), names.session(session));
+                told.snapshot = snapshot;
+            }
+            control::ImageUse::Other => {}
+        }
+        told
+    }
+}
+
 impl Generation {
     fn of(row: Row, bytes: Option<u64>, sandboxes: usize) -> Self {
         Self {
@@ -135,4 +185,22 @@ pub(crate) async fn refresh_image(
 ) -> Result<(StatusCode, Json<Generation>), ApiError> {
     let wanted = doors.control.refresh_image(caller.asker(), &image).await?;
     Ok((StatusCode::ACCEPTED, Json(Generation::of(wanted, None, 0))))
+}
+
+/// Who needs an image, by its digest: as long as anybody does it must not be removed. Admins only.
+#[utoipa::path(get, path = "/images/{image}/uses", tag = "images", params(("image" = String, Path)), responses((status = 200, description = "Who needs it.", body = ImageUses)))]
+pub(crate) async fn list_image_uses(
+    State(doors): State<Doors>,
+    caller: Caller,
+    Path(image): Path<String>,
+) -> Result<Json<ImageUses>, ApiError> {
+    let uses = doors.control.image_uses(caller.asker(), &image).await?;
+    let sessions = uses.iter().filter_map(|found| match found {
+        control::ImageUse::Disk(disk) => Some(disk.session),
+        _ => None,
+    });
+    let names = doors.names(&caller, Vec::new(), sessions.collect()).await?;
+    Ok(Json(ImageUses {
+        uses: uses.into_iter().map(|found| ImageUse::of(found, &names)).collect(),
+    }))
 }

@@ -4,6 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use domain::{Timestamp, TokenId, UserId};
 use serde::{Deserialize, Serialize};
+use store::Names;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Done;
@@ -106,6 +107,8 @@ pub(crate) struct Token {
     id: TokenId,
     /// The user it stands for.
     user: UserId,
+    /// What people call them.
+    user_name: Option<String>,
     /// What it is for.
     label: String,
     /// When it was made.
@@ -116,11 +119,12 @@ pub(crate) struct Token {
     revoked: Option<Timestamp>,
 }
 
-impl From<store::Token> for Token {
-    fn from(token: store::Token) -> Self {
+impl Token {
+    fn of(token: store::Token, names: &Names) -> Self {
         Self {
             id: token.id,
             user: token.user,
+            user_name: names.user(token.user),
             label: token.label,
             created: token.created,
             expires: token.expires,
@@ -154,8 +158,9 @@ pub(crate) async fn list_tokens(
 ) -> Result<Json<Tokens>, ApiError> {
     let user = query.user.unwrap_or(caller.0.user.id);
     let tokens = doors.control.tokens(caller.asker(), user).await?;
+    let names = doors.names(&caller, vec![user], Vec::new()).await?;
     Ok(Json(Tokens {
-        tokens: tokens.into_iter().map(Token::from).collect(),
+        tokens: tokens.into_iter().map(|token| Token::of(token, &names)).collect(),
     }))
 }
 
@@ -194,8 +199,9 @@ pub(crate) async fn create_token(
         .control
         .create_token(&caller.0, user, &body.label, expires)
         .await?;
+    let names = doors.names(&caller, vec![user], Vec::new()).await?;
     Ok(Json(NewToken {
-        token: new.token.into(),
+        token: Token::of(new.token, &names),
         secret: new.secret.expose().to_owned(),
     }))
 }

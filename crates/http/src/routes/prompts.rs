@@ -4,12 +4,13 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use control::NewPrompt;
-use domain::{Block, Delivery, EventNumber, Image, RunId, SessionId};
+use domain::{Block, Delivery, EventNumber, ExternalKey, Image, RunId, SessionId};
 use policy::Scope;
 use serde::{Deserialize, Serialize};
 use store::{Joined, Target};
 use utoipa::ToSchema;
 
+use super::Done;
 use super::sessions::ClientDoor;
 use crate::api::Doors;
 use crate::authenticate::Caller;
@@ -114,6 +115,59 @@ pub(crate) async fn prompt(
         after,
         repeated: accepted.repeated,
     }))
+}
+
+/// A prompt that somebody is about to send.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CheckPrompt {
+    /// The session that it is for.
+    session: Option<SessionId>,
+    /// The session that it is for, by its key; one is made later where there is none. A new one where both are left out.
+    key: Option<ExternalKey>,
+    /// What to do, where that is known already.
+    text: Option<String>,
+    /// The model that is to answer; the default one where left out.
+    model: Option<String>,
+    /// How it is going to meet a run that is under way.
+    #[serde(default)]
+    delivery: Delivery,
+    /// Where the request comes from.
+    #[serde(default)]
+    door: ClientDoor,
+    /// What the session may not do from then on.
+    #[schema(value_type = Option<Object>)]
+    scope: Option<Scope>,
+}
+
+/// Say whether a prompt would be accepted, as far as that can be known before, and do nothing: so that no session is made for a mistake.
+#[utoipa::path(post, path = "/prompts/check", tag = "sessions", request_body = CheckPrompt, responses((status = 200, description = "It would be accepted.", body = Done)))]
+pub(crate) async fn check_prompt(
+    State(doors): State<Doors>,
+    caller: Caller,
+    JsonBody(body): JsonBody<CheckPrompt, LARGEST_PROMPT>,
+) -> Result<Json<Done>, ApiError> {
+    let owner = caller.0.user.id;
+    let target = match (body.session, body.key) {
+        (Some(session), None) => Target::Session(session),
+        (None, Some(key)) => Target::Key { owner, key },
+        (None, None) => Target::New { owner },
+        (Some(_), Some(_)) => {
+            return Err(ApiError::invalid(
+                "a prompt is for one session: name it by its id, or by its key",
+            ));
+        }
+    };
+    // Of words that are not known yet nothing is wrong.
+    let text = body.text.unwrap_or_else(|| "…".to_owned());
+    let prompt = NewPrompt {
+        delivery: body.delivery,
+        model: body.model,
+        scope: body.scope,
+        ..NewPrompt::words(target, body.door.into(), text)
+    };
+    doors.control.check_prompt(caller.asker(), &prompt).await?;
+    Ok(Done::JSON)
 }
 
 /// What was stopped.

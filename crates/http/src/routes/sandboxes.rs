@@ -2,9 +2,10 @@
 
 use axum::Json;
 use axum::extract::State;
-use control::{ControlError, SandboxEntry};
-use domain::{ResultPart, SandboxId, SessionId, Timestamp};
+use control::{ControlError, RemovedSandboxes, SandboxEntry};
+use domain::{ExternalKey, ResultPart, SandboxId, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
+use store::Names;
 use utoipa::ToSchema;
 
 use super::Done;
@@ -20,6 +21,8 @@ pub(crate) struct Sandbox {
     id: SandboxId,
     /// The session it works for.
     session: SessionId,
+    /// What its owner calls that session.
+    session_key: Option<ExternalKey>,
     /// `running`, `frozen` or `dead`.
     state: String,
     /// Why it is dead.
@@ -51,8 +54,8 @@ pub(crate) struct Sandbox {
     disk_bytes: Option<u64>,
 }
 
-impl From<SandboxEntry> for Sandbox {
-    fn from(entry: SandboxEntry) -> Self {
+impl Sandbox {
+    fn of(entry: SandboxEntry, names: &Names) -> Self {
         let reason = entry.reason().map(str::to_owned);
         let SandboxEntry {
             status,
@@ -66,6 +69,7 @@ impl From<SandboxEntry> for Sandbox {
         Self {
             id: status.id,
             session: status.session,
+            session_key: names.session(status.session),
             state: super::word(&status.state),
             reason,
             warm,
@@ -120,8 +124,10 @@ pub(crate) struct Sandboxes {
 #[utoipa::path(get, path = "/sandboxes", tag = "sandboxes", responses((status = 200, description = "All there are.", body = Sandboxes)))]
 pub(crate) async fn list_sandboxes(State(doors): State<Doors>, caller: Caller) -> Result<Json<Sandboxes>, ApiError> {
     let sandboxes = doors.control.sandboxes(caller.asker()).await?;
+    let sessions = sandboxes.iter().map(|entry| entry.status.session).collect();
+    let names = doors.names(&caller, Vec::new(), sessions).await?;
     Ok(Json(Sandboxes {
-        sandboxes: sandboxes.into_iter().map(Sandbox::from).collect(),
+        sandboxes: sandboxes.into_iter().map(|entry| Sandbox::of(entry, &names)).collect(),
     }))
 }
 
@@ -166,6 +172,30 @@ pub(crate) async fn remove_sandbox(
     known_to(&caller, sandbox)?;
     doors.control.remove_sandbox(caller.asker(), sandbox).await?;
     Ok(Done::JSON)
+}
+
+/// What became of all sandboxes.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct RemovedAll {
+    /// Those that are gone.
+    removed: usize,
+    /// Those that could not be removed; the control plane's log says why.
+    left: usize,
+    /// Runs that were under way, and go on in new ones.
+    runs: usize,
+}
+
+impl From<RemovedSandboxes> for RemovedAll {
+    fn from(RemovedSandboxes { removed, left, runs }: RemovedSandboxes) -> Self {
+        Self { removed, left, runs }
+    }
+}
+
+/// Remove every sandbox: of sessions, whose files stay and whose runs go on in new ones, made ahead, and of builds, which are tried again.
+/// None is made before somebody needs one. Admins only; audited.
+#[utoipa::path(delete, path = "/sandboxes", tag = "sandboxes", responses((status = 200, description = "What became of them.", body = RemovedAll)))]
+pub(crate) async fn remove_sandboxes(State(doors): State<Doors>, caller: Caller) -> Result<Json<RemovedAll>, ApiError> {
+    Ok(Json(doors.control.remove_sandboxes(caller.asker()).await?.into()))
 }
 
 /// Sandboxes are no user's: for all but admins they do not exist.

@@ -5,7 +5,7 @@ use axum::extract::State;
 use domain::{Door, EventNumber, ExternalKey, RunId, RunState, SandboxId, SessionId, Timestamp, UserId};
 use policy::Scope;
 use serde::{Deserialize, Serialize};
-use store::{Cursor, SessionFilter, Target};
+use store::{Cursor, Names, SessionFilter, Target};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::api::Doors;
@@ -20,8 +20,14 @@ pub(crate) struct Session {
     id: SessionId,
     /// Whose.
     owner: UserId,
+    /// What people call its owner.
+    owner_name: Option<String>,
     /// What its owner calls it.
     key: Option<ExternalKey>,
+    /// The session that it is a fork of.
+    parent: Option<SessionId>,
+    /// What that one's owner calls it.
+    parent_key: Option<ExternalKey>,
     /// The door by which it was opened.
     door: Door,
     /// The first words of its first prompt.
@@ -61,12 +67,15 @@ pub(crate) struct SessionSandbox {
     state: String,
 }
 
-impl From<store::Session> for Session {
-    fn from(session: store::Session) -> Self {
+impl Session {
+    fn of(session: store::Session, names: &Names) -> Self {
         Self {
             id: session.id,
             owner: session.owner,
+            owner_name: names.user(session.owner),
             key: session.key,
+            parent: session.parent,
+            parent_key: session.parent.and_then(|parent| names.session(parent)),
             door: session.door,
             title: session.title,
             created: session.created,
@@ -78,6 +87,31 @@ impl From<store::Session> for Session {
             sandbox: session.sandbox.map(|(id, state)| SessionSandbox { id, state }),
         }
     }
+}
+
+/// Sessions as the one who asks is told of them.
+pub(crate) async fn told(
+    doors: &Doors,
+    caller: &Caller,
+    sessions: Vec<store::Session>,
+) -> Result<Vec<Session>, ApiError> {
+    let owners = sessions.iter().map(|session| session.owner).collect();
+    let parents = sessions.iter().filter_map(|session| session.parent).collect();
+    let names = doors.names(caller, owners, parents).await?;
+    Ok(sessions
+        .into_iter()
+        .map(|session| Session::of(session, &names))
+        .collect())
+}
+
+pub(crate) async fn told_one(
+    doors: &Doors,
+    caller: &Caller,
+    session: store::Session,
+) -> Result<Json<Session>, ApiError> {
+    let parents = session.parent.into_iter().collect();
+    let names = doors.names(caller, vec![session.owner], parents).await?;
+    Ok(Json(Session::of(session, &names)))
 }
 
 /// Which sessions are wanted.
@@ -128,7 +162,7 @@ pub(crate) async fn list_sessions(
     let limit = super::page_length(query.limit);
     let page = doors.control.sessions(caller.asker(), filter, after, limit).await?;
     Ok(Json(SessionPage {
-        sessions: page.sessions.into_iter().map(Session::from).collect(),
+        sessions: told(&doors, &caller, page.sessions).await?,
         next: page.next.map(|next| next.to_string()),
     }))
 }
@@ -180,7 +214,7 @@ pub(crate) async fn open_session(
         .control
         .open_session(caller.asker(), target, body.door.into(), "", body.scope.as_ref())
         .await?;
-    Ok(Json(session.into()))
+    told_one(&doors, &caller, session).await
 }
 
 /// Look at a session.
@@ -190,7 +224,8 @@ pub(crate) async fn get_session(
     caller: Caller,
     Id(session): Id<SessionId>,
 ) -> Result<Json<Session>, ApiError> {
-    Ok(Json(doors.control.session(caller.asker(), session).await?.into()))
+    let session = doors.control.session(caller.asker(), session).await?;
+    told_one(&doors, &caller, session).await
 }
 
 /// Put a session away. It is listed no more; a prompt brings it back.
@@ -201,5 +236,6 @@ pub(crate) async fn archive_session(
     Id(session): Id<SessionId>,
 ) -> Result<Json<Session>, ApiError> {
     doors.control.archive(caller.asker(), session).await?;
-    Ok(Json(doors.control.session(caller.asker(), session).await?.into()))
+    let session = doors.control.session(caller.asker(), session).await?;
+    told_one(&doors, &caller, session).await
 }

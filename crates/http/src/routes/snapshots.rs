@@ -8,7 +8,7 @@ use policy::Scope;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::sessions::Session;
+use super::sessions::{self, Session};
 use crate::api::Doors;
 use crate::authenticate::Caller;
 use crate::body::{Id, IdAndName, JsonBody};
@@ -139,7 +139,8 @@ pub(crate) async fn restore_snapshot(
 ) -> Result<Json<Session>, ApiError> {
     let control = &doors.control;
     control.rewind(caller.asker(), session, &snapshot).await?;
-    Ok(Json(control.session(caller.asker(), session).await?.into()))
+    let session = control.session(caller.asker(), session).await?;
+    sessions::told_one(&doors, &caller, session).await
 }
 
 /// Forks that are wanted.
@@ -182,6 +183,6 @@ pub(crate) async fn fork_session(
     };
     let forks = doors.control.fork(caller.asker(), session, new).await?;
     Ok(Json(Forks {
-        sessions: forks.into_iter().map(Session::from).collect(),
+        sessions: sessions::told(&doors, &caller, forks).await?,
     }))
 }

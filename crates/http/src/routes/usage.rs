@@ -1,10 +1,12 @@
 //! What was spent.
 
+use std::str::FromStr;
+
 use axum::Json;
 use axum::extract::State;
-use domain::{Money, RunId, SessionId, Timestamp, Usage, UserId};
+use domain::{ExternalKey, Money, RunId, SessionId, Timestamp, Usage, UserId};
 use serde::{Deserialize, Serialize};
-use store::{By, LedgerEntry, UsageFilter};
+use store::{By, LedgerEntry, Names, UsageFilter, UsageSum};
 use utoipa::{IntoParams, ToSchema};
 
 use super::page_length;
@@ -54,6 +56,8 @@ pub(crate) struct GetUsage {
 pub(crate) struct Sum {
     /// The session's or user's id, the day (`2026-05-01`), the model's name, or the trigger (`api:nightly`).
     name: String,
+    /// What people call the session or the user.
+    called: Option<String>,
     /// Calls of models.
     calls: i64,
     /// Calls that were counted here, since the provider said nothing.
@@ -69,6 +73,11 @@ pub(crate) struct Sum {
 pub(crate) struct Sums {
     /// By name.
     sums: Vec<Sum>,
+}
+
+/// The ids after which sums are named.
+fn ids<I: FromStr>(sums: &[UsageSum]) -> Vec<I> {
+    sums.iter().filter_map(|sum| sum.name.parse().ok()).collect()
 }
 
 /// A day that is counted from 1970-01-01, as people write it.
@@ -99,7 +108,18 @@ pub(crate) async fn get_usage(
         SumBy::Trigger => By::Trigger,
     };
     let sums = doors.control.usage(caller.asker(), filter, by).await?;
+    let names = match by {
+        By::Session => doors.names(&caller, Vec::new(), ids(&sums)).await?,
+        By::User => doors.names(&caller, ids(&sums), Vec::new()).await?,
+        By::Day | By::Model | By::Trigger => Names::default(),
+    };
+    let called = |name: &str| match by {
+        By::Session => names.session(name.parse().ok()?).map(String::from),
+        By::User => names.user(name.parse().ok()?),
+        By::Day | By::Model | By::Trigger => None,
+    };
     let sums = sums.into_iter().map(|sum| Sum {
+        called: called(&sum.name),
         name: if matches!(by, By::Day) {
             date(&sum.name)
         } else {
@@ -137,8 +157,12 @@ pub(crate) struct PaidCall {
     at: Timestamp,
     /// Who pays.
     user: UserId,
+    /// What people call them.
+    user_name: Option<String>,
     /// The session that made it.
     session: SessionId,
+    /// What its owner calls it.
+    session_key: Option<ExternalKey>,
     /// The run that made it.
     run: RunId,
     /// The model.
@@ -151,13 +175,15 @@ pub(crate) struct PaidCall {
     estimated: bool,
 }
 
-impl From<LedgerEntry> for PaidCall {
-    fn from(entry: LedgerEntry) -> Self {
+impl PaidCall {
+    fn of(entry: LedgerEntry, names: &Names) -> Self {
         Self {
             number: entry.number,
             at: entry.at,
             user: entry.user,
+            user_name: names.user(entry.user),
             session: entry.session,
+            session_key: names.session(entry.session),
             run: entry.run,
             model: entry.model,
             usage: entry.tokens.usage(),
@@ -192,8 +218,11 @@ pub(crate) async fn list_calls(
     let after = query.after.unwrap_or(0);
     let entries = doors.control.ledger(caller.asker(), filter, after, limit).await?;
     let full = u32::try_from(entries.len()).is_ok_and(|count| count == limit);
+    let users = entries.iter().map(|entry| entry.user).collect();
+    let sessions = entries.iter().map(|entry| entry.session).collect();
+    let names = doors.names(&caller, users, sessions).await?;
     Ok(Json(PaidCalls {
         next: entries.last().filter(|_| full).map(|entry| entry.number),
-        calls: entries.into_iter().map(PaidCall::from).collect(),
+        calls: entries.into_iter().map(|entry| PaidCall::of(entry, &names)).collect(),
     }))
 }

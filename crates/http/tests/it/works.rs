@@ -299,3 +299,64 @@ async fn figures_are_in_prometheus_format_and_a_copy_of_the_store_opens() {
     );
     store.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_and_sessions_are_told_by_their_names_beside_their_ids() {
+    let world = World::new().await;
+    let opened = world
+        .post("/api/v1/sessions", &world.ada, json!({"key": "report"}))
+        .await;
+    let session = opened["id"].as_str().unwrap();
+    assert_eq!(opened["owner_name"], "ada");
+    world.work(session, "hello").await;
+    let fork = world
+        .post(&format!("/api/v1/sessions/{session}/fork"), &world.ada, json!({}))
+        .await;
+    assert_eq!(
+        (&fork["sessions"][0]["parent"], &fork["sessions"][0]["parent_key"]),
+        (&json!(session), &json!("report"))
+    );
+    let listed = world.json("/api/v1/sessions", &world.admin).await;
+    let all = listed["sessions"].as_array().unwrap();
+    assert!(all.iter().all(|session| session["owner_name"] == "ada"), "{listed}");
+
+    let sums = async |by: &str| world.json(&format!("/api/v1/usage?by={by}"), &world.admin).await["sums"][0].clone();
+    let by_session = sums("session").await;
+    assert_eq!(
+        (&by_session["name"], &by_session["called"]),
+        (&json!(session), &json!("report"))
+    );
+    let by_user = sums("user").await;
+    assert_eq!(
+        (&by_user["name"], &by_user["called"]),
+        (&opened["owner"], &json!("ada"))
+    );
+    assert_eq!(sums("model").await["called"], Value::Null);
+    let calls = world.json("/api/v1/usage/calls", &world.ada).await;
+    let call = &calls["calls"][0];
+    assert_eq!(
+        (&call["user_name"], &call["session_key"]),
+        (&json!("ada"), &json!("report"))
+    );
+    let tokens = world.json("/api/v1/tokens", &world.ada).await;
+    assert_eq!(tokens["tokens"][0]["user_name"], "ada");
+    let sandboxes = world.json("/api/v1/sandboxes", &world.admin).await;
+    assert_eq!(sandboxes["sandboxes"][0]["session_key"], "report");
+
+    for path in ["audit?action=prompt.accepted", "audit/stream?action=prompt.accepted"] {
+        let text = world
+            .get(&format!("/api/v1/{path}"), &world.admin)
+            .await
+            .text()
+            .await
+            .unwrap();
+        let answer: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        let entry = answer["entries"].get(0).unwrap_or(&answer);
+        let told = ["actor_name", "subject_name", "user_name", "session_key"].map(|name| entry[name].clone());
+        assert_eq!(told, ["ada", "report", "ada", "report"], "{path}: {entry}");
+        assert_eq!(
+            entry["actor"],
+            json!(format!("user:{}", opened["owner"].as_str().unwrap()))
+        );
+    }
+}

@@ -177,3 +177,34 @@ async fn what_narrowed_a_session_stays_with_it() {
     let stranger = user(place.store.create_user(SYSTEM, "eve", false).await.unwrap().id);
     assert!(place.store.narrowings(stranger, session.id).await.is_err());
 }
+
+#[tokio::test]
+async fn names_are_told_to_whom_may_know_them() {
+    let place = Place::new().await;
+    let target = Target::Key {
+        owner: place.user,
+        key: key("report"),
+    };
+    let keyed = place.prompt(target, "x", Delivery::Restart).await.session;
+    let other = place.start("y").await.session;
+    let eve = place.store.create_user(SYSTEM, "eve", false).await.unwrap().id;
+    let users = vec![place.user, eve];
+    let told = async |asker| {
+        let names = place
+            .store
+            .names(asker, users.clone(), vec![keyed, other, keyed])
+            .await
+            .unwrap();
+        let users = users.iter().filter_map(|user| names.user(*user)).collect::<Vec<_>>();
+        let sessions = [keyed, other].map(|session| names.session(session));
+        (users, sessions)
+    };
+    let name = place.store.user(SYSTEM, place.user).await.unwrap().name;
+    let report = [Some(key("report")), None];
+    assert_eq!(
+        told(SYSTEM).await,
+        (vec![name.clone(), "eve".to_owned()], report.clone())
+    );
+    assert_eq!(told(user(place.user)).await, (vec![name], report));
+    assert_eq!(told(user(eve)).await, (vec!["eve".to_owned()], [None, None]));
+}

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use cli::harmless;
+use cli::{ClientError, harmless};
 use lifecycle::Tasks;
 use serde_json::{Value, json};
 use services::import::{McpOptions, Review, mcp, review};
@@ -34,7 +34,7 @@ pub(super) async fn import(
     let tools = asked(settings, &options.catalogue(&services)?, &options.name).await?;
     let imported = mcp(&options, &tools)?;
     let folder = imported.write(&services)?;
-    made(&imported, &folder, json);
+    made(&imported, &folder, json)?;
     if json {
         return Ok(End::Done);
     }
@@ -43,20 +43,20 @@ pub(super) async fn import(
         .filter(|tool| tool["annotations"]["readOnlyHint"] == true)
         .filter_map(|tool| tool["name"].as_str());
     let reading: Vec<&str> = reading.collect();
-    println!("Every method may change something, until you write access = \"read\" in its definition.");
+    cli::line("Every method may change something, until you write access = \"read\" in its definition.")?;
     if !reading.is_empty() {
-        println!(
+        cli::line(format_args!(
             "The server says that these only read: {}",
             harmless(&reading.join(", "))
-        );
+        ))?;
     }
-    println!("What the tools say of themselves stands in tools.json; read it before you allow any.");
+    cli::line("What the tools say of themselves stands in tools.json; read it before you allow any.")?;
     if settings
         .services
         .get(&imported.name)
         .is_none_or(|bound| bound.auth.is_empty())
     {
-        next(&imported);
+        next(&imported)?;
     }
     Ok(End::Done)
 }
@@ -82,12 +82,11 @@ pub(super) async fn approve(
         let changed = review.changed.iter().map(
             |changed| json!({ "method": changed.method, "tool": changed.tool, "was": changed.was, "now": changed.now }),
         );
-        println!(
-            "{}",
-            json!({ "service": name, "changed": changed.collect::<Vec<_>>(), "offered": review.offered, "approved": yes })
-        );
+        cli::line(
+            json!({ "service": name, "changed": changed.collect::<Vec<_>>(), "offered": review.offered, "approved": yes }),
+        )?;
     } else {
-        show(&review, name, yes);
+        show(&review, name, yes)?;
     }
     let gone = review.changed.iter().any(|changed| changed.now.is_none());
     Ok(if review.changed.is_empty() || yes && !gone {
@@ -97,36 +96,44 @@ pub(super) async fn approve(
     })
 }
 
-fn show(review: &Review, name: &str, yes: bool) {
+fn show(review: &Review, name: &str, yes: bool) -> Result<(), ClientError> {
     for changed in &review.changed {
         let Some(now) = &changed.now else {
-            println!(
+            cli::line(format_args!(
                 "{name}.{}: the server has no tool {} any more, or two of that name",
                 changed.method,
                 harmless(&changed.tool)
-            );
+            ))?;
             continue;
         };
-        println!("{name}.{}: {} changed", changed.method, changed.what.join(" and "));
+        cli::line(format_args!(
+            "{name}.{}: {} changed",
+            changed.method,
+            changed.what.join(" and ")
+        ))?;
         for key in ["description", "inputSchema", "outputSchema"] {
             if changed.was.get(key) != now.get(key) {
-                println!("  {key} was {}", text(changed.was.get(key)));
-                println!("  {key} is  {}", text(now.get(key)));
+                cli::line(format_args!("  {key} was {}", text(changed.was.get(key))))?;
+                cli::line(format_args!("  {key} is  {}", text(now.get(key))))?;
             }
         }
     }
     if !review.offered.is_empty() {
-        println!("The server also has: {}", harmless(&review.offered.join(", ")));
+        cli::line(format_args!(
+            "The server also has: {}",
+            harmless(&review.offered.join(", "))
+        ))?;
     }
     if review.changed.is_empty() {
-        println!("{name} is as it was approved");
+        cli::line(format_args!("{name} is as it was approved"))?;
     } else if yes {
-        println!("Approved. Restart the control plane, which reads definitions when it starts.");
+        cli::line("Approved. Restart the control plane, which reads definitions when it starts.")?;
     } else {
-        println!(
+        cli::line(format_args!(
             "Nothing is approved. If this is what you want the agent to call: belljar service approve {name} --yes"
-        );
+        ))?;
     }
+    Ok(())
 }
 
 fn text(value: Option<&Value>) -> String {
