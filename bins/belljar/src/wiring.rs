@@ -31,6 +31,8 @@ const COLLECT_EVERY: Duration = Duration::from_secs(60);
 
 /// How long files may wait to be kept until somebody is told.
 const OUTAGE_UNTOLD: Duration = Duration::from_secs(60);
+/// How often sessions are looked for that sleep, and have files that are kept nowhere else.
+const CATCH_UP_EVERY: Duration = Duration::from_secs(60);
 
 /// The models, which ask `source` for their keys with each request. Every mistake is reported at once.
 pub(crate) fn models(settings: &Settings, source: &Arc<dyn Source>) -> anyhow::Result<Vec<Model>> {
@@ -295,6 +297,7 @@ pub(crate) fn files(settings: &Settings, own: &Path, source: &Arc<dyn Source>) -
         grace: KEPT_UNUSED,
         collect_every: COLLECT_EVERY,
         patience: OUTAGE_UNTOLD,
+        catch_up_every: CATCH_UP_EVERY,
     }))
 }
 

@@ -5,6 +5,7 @@
 //! address and no key of the object store is ever in a sandbox. Whatever cannot be kept at the moment is refused as such, and
 //! the runtime comes back with it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use causes::with_causes;
@@ -18,23 +19,21 @@ use protocol::{
 };
 use store::{Asker, ContentState, FileStamp, RecordedFiles, Room, StoreError};
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::Control;
 use crate::live::{Live, lock};
 
 mod collect;
 mod telling;
+mod uploads;
 mod wire;
+
+use uploads::Uploads;
 
 /// Files on one page.
 const PAGE: u32 = 1_000;
 /// Pieces on one page, about.
 const PAGE_PIECES: usize = 20_000;
-
-/// How long after an upload a sandbox counts as used, and for how long uploads alone keep it so.
-const RECENTLY: Duration = Duration::from_secs(5);
-const AT_MOST: Duration = Duration::from_secs(600);
 
 /// Where and how files of workspaces are kept.
 #[derive(Clone, Debug)]
@@ -51,6 +50,8 @@ pub struct Files {
     pub collect_every: Duration,
     /// How long the store of objects may be of no use until the session's people are told.
     pub patience: Duration,
+    /// How often sessions are looked for that sleep, and have files on their disk that are kept nowhere else.
+    pub catch_up_every: Duration,
 }
 
 /// What is known of a session's keeping of files.
@@ -58,8 +59,9 @@ pub struct Files {
 pub(crate) struct Keeping {
     /// The sandbox whose runtime keeps files.
     begun: watch::Sender<Option<SandboxId>>,
-    /// The first and the last of uploads that followed each other closely.
-    uploads: std::sync::Mutex<Option<(Instant, Instant)>>,
+    uploads: Uploads,
+    /// It is written down that the disk has what is kept nowhere else.
+    behind: AtomicBool,
     outage: std::sync::Mutex<telling::Outage>,
     no_room: std::sync::Mutex<telling::NoRoom>,
     /// The session's disk, as its runtime calls it.
@@ -70,7 +72,8 @@ impl Default for Keeping {
     fn default() -> Self {
         Self {
             begun: watch::Sender::new(None),
-            uploads: std::sync::Mutex::default(),
+            uploads: Uploads::default(),
+            behind: AtomicBool::new(false),
             outage: std::sync::Mutex::default(),
             no_room: std::sync::Mutex::default(),
             disk: std::sync::Mutex::default(),
@@ -85,19 +88,19 @@ impl Keeping {
         let _ = self.begun.subscribe().wait_for(|begun| *begun == Some(sandbox)).await;
     }
 
-    /// Whether files are being uploaded, so that the sandbox is not idle. What is written again and again does not count for
-    /// ever.
-    pub(crate) fn is_under_way(&self) -> bool {
-        lock(&self.uploads).is_some_and(|(first, last)| last.elapsed() < RECENTLY && first.elapsed() < AT_MOST)
+    /// Whether this sandbox's runtime keeps files.
+    pub(crate) fn has_begun(&self, sandbox: SandboxId) -> bool {
+        *self.begun.borrow() == Some(sandbox)
     }
 
-    fn uploading(&self) {
-        let now = Instant::now();
-        let mut uploads = lock(&self.uploads);
-        let first = uploads
-            .filter(|(_, last)| last.elapsed() < RECENTLY)
-            .map(|(first, _)| first);
-        *uploads = Some((first.unwrap_or(now), now));
+    /// Whether the store of objects is of no use to it, as far as it is known.
+    pub(crate) fn is_in_vain(&self) -> bool {
+        lock(&self.outage).is_on()
+    }
+
+    /// Whether files are being uploaded, so that the sandbox is not idle.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.uploads.are_under_way()
     }
 }
 
@@ -169,6 +172,8 @@ impl Control {
         match call.request {
             SyncRequest::Begin => {
                 let missing = store.begin_files(Asker::System, session, disk).await.map_err(stored)?;
+                // Whatever is written down of it: its next failure is.
+                live.files.behind.store(false, Ordering::SeqCst);
                 *lock(&live.files.disk) = Some(call.disk.as_str().to_owned());
                 live.files.begun.send_replace(Some(sandbox));
                 Ok(SyncAnswer::Begun { missing })
@@ -205,7 +210,7 @@ impl Control {
                 Ok(noted())
             }
             SyncRequest::CaughtUp => {
-                self.end_outage(live).await;
+                self.caught_up(live).await;
                 Ok(noted())
             }
             SyncRequest::Offer { contents } => self.offer_files(files, live, contents).await,
@@ -252,7 +257,7 @@ impl Control {
             states
         };
         if states.contains(&ContentState::Wanted) {
-            live.files.uploading();
+            live.files.uploads.expected();
         }
         let offers = contents.into_iter().zip(states);
         let offers = offers.map(|(content, state)| match state {
@@ -281,12 +286,11 @@ impl Control {
         if bytes != Some(ticket.bytes) {
             return Err(invalid("the URL is signed for another length"));
         }
-        live.files.uploading();
+        let _under_way = live.files.uploads.begin();
         let kept = files.objects.put(ticket.key, ticket.bytes, body).await;
         let what = (Method::Put, ticket.key.sha256);
         self.note_outage(files, live, what, kept.as_ref().err()).await;
         kept.map_err(refused)?;
-        live.files.uploading();
         let counted = self
             .0
             .store

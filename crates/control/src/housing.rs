@@ -5,6 +5,7 @@
 //!
 //! - [`making`]: how a session gets one · [`warm`]: those that are made ahead · [`building`]: those in which images are built
 //! - [`usage`]: who uses one · [`keeping`]: what nobody uses goes to sleep · [`room`]: how many a user may have
+//! - [`behind`]: files are kept before one ends, or afterwards · [`archiving`]: sessions without a disk
 //! - [`reconcile`]: what is there and should not be · [`promises`]: what goes on in the background through a restart
 //! - [`tokens`]: what its runtime shows · [`meters`]: how long all of it takes
 
@@ -27,6 +28,7 @@ use crate::live::{Live, lock};
 use crate::{Control, ControlError};
 
 mod archiving;
+mod behind;
 mod building;
 mod keeping;
 mod making;
@@ -34,6 +36,7 @@ pub(crate) mod meters;
 mod owed;
 mod promises;
 mod reconcile;
+mod retries;
 mod room;
 mod tokens;
 pub(crate) mod usage;

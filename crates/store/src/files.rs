@@ -15,6 +15,7 @@ use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, Hash, Store, StoreError};
 
+mod behind;
 mod collect;
 mod read;
 mod types;
@@ -257,11 +258,9 @@ impl Store {
         reason: String,
     ) -> Result<Vec<NumberedEvent>, StoreError> {
         asker.must_be_system("tell of a session's files")?;
-        let (state, reason) = (state.to_owned(), Some(reason));
+        let state = state.to_owned();
         self.write("tell of a session's files", move |work| {
-            let mut head = Head::read(work, session)?;
-            head.event(work, Event::Files { state, reason })?;
-            head.finish(work)
+            behind::tell(work, session, &state, reason)
         })
         .await
     }
@@ -275,7 +274,7 @@ impl Store {
         self.write("archive a session's files", move |work| {
             row_of(work, session)?;
             work.batch.add(
-                "UPDATE workspaces SET archived = $2 WHERE session_id = $1",
+                "UPDATE workspaces SET archived = $2, behind = NULL WHERE session_id = $1",
                 binds![session, work.now],
             );
             // The next disk begins with what is the newest then.

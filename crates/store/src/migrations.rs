@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0009_files.sql"),
     include_str!("../migrations/0010_generations.sql"),
     include_str!("../migrations/0011_installation.sql"),
+    include_str!("../migrations/0015_behind.sql"),
 ];
 
 /// Says in the file's header that it is ours (`BELJ`).

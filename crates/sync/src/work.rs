@@ -275,11 +275,13 @@ impl Worker {
             self.got_on = false;
             match self.round(everywhere) {
                 Ok(()) if self.dirty.0.is_empty() => {
+                    // Before whoever ordered it ends this process.
+                    let is_known = self.catch_up()?;
                     let left = self.left.len() as u64;
                     for number in flushes {
                         self.uplink.tell(&FromSync::Flushed { number, left })?;
                     }
-                    if self.catch_up()? {
+                    if is_known {
                         (failures, due) = (0, None);
                     } else {
                         failures += 1;

@@ -188,6 +188,14 @@ impl Control {
         }
     }
 
+    /// How many sessions have a disk with files that are kept nowhere else: they wait for the store of objects.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn sessions_behind(&self) -> Result<u64, ControlError> {
+        Ok(self.0.store.count_behind(Asker::System).await?)
+    }
+
     /// What became of spans, where traces are told.
     #[must_use]
     pub fn trace_figures(&self) -> Option<Figures> {

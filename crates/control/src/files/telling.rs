@@ -1,16 +1,20 @@
 //! What a session's people are told of the keeping of its files.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use causes::with_causes;
-use domain::{ContentHash, SandboxId};
+use domain::{ContentHash, NumberedEvent, SandboxId};
 use objects::{Method, ObjectError};
 use store::{Asker, StoreError};
 use tokio::time::Instant;
 
 use super::Files;
 use crate::Control;
-use crate::live::{Live, lock};
+use crate::live::{Live, Writing, lock};
+
+/// What is said when nothing waits any more.
+const KEPT: &str = "the place where files are kept works again; what waited is kept now";
 
 /// Contents of one session of which it is known that they wait, at most.
 const MOST_WAITING: usize = 10_000;
@@ -28,6 +32,10 @@ pub(super) struct Outage {
 }
 
 impl Outage {
+    pub(super) fn is_on(&self) -> bool {
+        self.since.is_some()
+    }
+
     /// A content got through: whether nothing waits any more that failed.
     fn got_through(&mut self, method: Method, sha256: ContentHash) -> bool {
         self.waits.remove(&(method, sha256)) && self.waits.is_empty()
@@ -67,7 +75,7 @@ impl NoRoom {
 
 impl Control {
     /// Says it once when the store of objects goes away, and when all that failed got through: at once in the log, to the
-    /// session's people when it lasts.
+    /// session's people when it lasts. What could not be uploaded is written down as waiting.
     pub(super) async fn note_outage(
         &self,
         files: &Files,
@@ -77,12 +85,15 @@ impl Control {
     ) {
         let words = match error {
             None => {
-                if lock(&live.files.outage).got_through(method, sha256) {
-                    self.end_outage(live).await;
+                if lock(&live.files.outage).got_through(method, sha256) && self.outage_is_over(live) {
+                    self.try_to_tell_kept(live).await;
                 }
                 return;
             }
             Some(error @ (ObjectError::Unavailable { .. } | ObjectError::Full { .. })) => {
+                if method == Method::Put {
+                    self.fall_behind(live).await;
+                }
                 let mut outage = lock(&live.files.outage);
                 outage.failed(method, sha256);
                 let since = *outage.since.get_or_insert_with(|| {
@@ -95,11 +106,12 @@ impl Control {
                 match error {
                     ObjectError::Full { .. } => {
                         "there is no room left in the place where files are kept; whoever runs Belljar can make some. Work goes \
-                         on, and nothing is lost while this disk is there: what waits is kept as soon as it can be"
+                         on, and nothing is lost while this disk is there: what waits is kept as soon as it can be, also while the \
+                         session sleeps"
                     }
                     _ => {
                         "the place where files are kept cannot be used at the moment; the log says why. Work goes on, and nothing \
-                         is lost while this disk is there: what waits is kept as soon as it can be"
+                         is lost while this disk is there: what waits is kept as soon as it can be, also while the session sleeps"
                     }
                 }
             }
@@ -110,25 +122,44 @@ impl Control {
                 return;
             }
         };
-        self.try_to_tell_files(live, "unkept", words).await;
+        let mut writing = live.writing.lock().await;
+        let told = self.0.store.tell_unkept(Asker::System, live.session, words).await;
+        note(live, &mut writing, told);
+    }
+
+    /// What the session's disk has is not all kept: written down, so that who comes after this process knows it too.
+    pub(crate) async fn fall_behind(&self, live: &Live) {
+        if live.files.behind.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if let Err(error) = self.0.store.fall_behind(Asker::System, live.session).await {
+            live.files.behind.store(false, Ordering::SeqCst);
+            tracing::warn!(session = %live.session, error = with_causes(&error), "it cannot be written down that files of a workspace are not kept yet");
+        }
     }
 
     /// Nothing of a session's waits any more: the store of objects is of use again, if it was not.
-    pub(super) async fn end_outage(&self, live: &Live) {
+    pub(crate) async fn caught_up(&self, live: &Live) {
+        self.outage_is_over(live);
+        live.files.behind.store(false, Ordering::SeqCst);
+        let mut writing = live.writing.lock().await;
+        let told = self.0.store.caught_up(Asker::System, live.session, KEPT).await;
+        note(live, &mut writing, told);
+    }
+
+    /// Forgets what failed; whether the session's people may know of it.
+    fn outage_is_over(&self, live: &Live) -> bool {
         let before = std::mem::take(&mut *lock(&live.files.outage));
         if before.since.is_some() {
             tracing::info!(session = %live.session, "files of the workspace are kept again");
         }
-        if before.told {
-            let words = "the place where files are kept works again; what waited is kept now";
-            self.try_to_tell_files(live, "kept", words).await;
-        }
+        before.told
     }
 
-    async fn try_to_tell_files(&self, live: &Live, state: &str, words: &str) {
-        if let Err(error) = self.tell_files(live, state, words.to_owned()).await {
-            tracing::warn!(session = %live.session, error = with_causes(&error), "it cannot be told how files are kept");
-        }
+    async fn try_to_tell_kept(&self, live: &Live) {
+        let mut writing = live.writing.lock().await;
+        let told = self.0.store.tell_kept(Asker::System, live.session, KEPT).await;
+        note(live, &mut writing, told);
     }
 
     /// Says it when files have no room on their sandbox's disk, and when they are back.
@@ -148,6 +179,16 @@ impl Control {
         let told = self.0.store.tell_files(Asker::System, live.session, state, reason);
         live.note(&mut writing, told.await?);
         Ok(())
+    }
+}
+
+/// Has those who watch know what was told of a session's files.
+fn note(live: &Live, writing: &mut Writing, told: Result<Vec<NumberedEvent>, StoreError>) {
+    match told {
+        Ok(events) => live.note(writing, events),
+        Err(error) => {
+            tracing::warn!(session = %live.session, error = with_causes(&error), "it cannot be told how files are kept");
+        }
     }
 }
 

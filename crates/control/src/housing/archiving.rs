@@ -1,6 +1,6 @@
 //! A session without a disk: its files are in the object store only, until it is needed again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,24 +8,20 @@ use causes::with_causes;
 use domain::{SessionId, Timestamp};
 use link::server::{LinkError, Linked};
 use store::Asker;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use super::behind::{KEPT_WITHIN, not_kept};
 use super::meters::Transition;
 use super::reconcile::ReconcileError;
-use super::{Others, State, Suspects};
+use super::retries::Retries;
+use super::{State, Suspects};
 use crate::live::Live;
 use crate::{Control, ControlError};
 
-/// How long everything may take until it is kept.
-const KEPT_WITHIN: Duration = Duration::from_secs(600);
-/// The same for what changed a moment ago.
+/// How long what changed a moment ago may take until it is kept.
 const REST_WITHIN: Duration = Duration::from_secs(60);
-/// How long a runtime may take until it begins to keep files.
-const BEGINS_WITHIN: Duration = Duration::from_secs(20);
 /// How often sessions that nobody uses any more are looked for.
 const PERIOD: Duration = Duration::from_secs(600);
-/// What cannot be put away is tried this often, at last.
-const RARELY: Duration = Duration::from_secs(24 * 3_600);
 /// How long one must have been seen so: the machine's clock, by which it is told, may have been set.
 const GRACE: Duration = Duration::from_secs(3_600);
 /// The file that says what of a workspace is not kept.
@@ -81,22 +77,10 @@ impl Control {
 
     async fn try_to_put_away(&self, live: &Arc<Live>, unused_since: Option<Timestamp>) -> Result<(), ControlError> {
         drop(self.without_run(Asker::System, live).await?);
-        // Nobody waits for it: it takes no place that a session has, or that one needs.
-        let stay = self.house_beside(live, Others::Stay).await?;
-        let yielding = stay.usage.yielding();
-        let housed = Arc::clone(&stay.housed);
-        drop(stay);
-        let begun = timeout(BEGINS_WITHIN, live.files.begun(housed.id)).await;
-        begun.map_err(|_| {
-            ControlError::Unavailable(
-                "the runtime of this sandbox keeps no files; it may be of an older release".to_owned(),
-            )
-        })?;
-        let kept = |error: LinkError| {
-            ControlError::Unavailable(format!("not everything could be kept: {}", with_causes(&error)))
-        };
+        // Nobody waits for it.
+        let (housed, yielding) = self.house_to_keep(live).await?;
         // Most of it with nobody waiting, then what came since with nobody able to come in between.
-        housed.linked.flush_files(KEPT_WITHIN).await.map_err(kept)?;
+        self.flush(live, &housed, KEPT_WITHIN).await.map_err(not_kept)?;
         let id = housed.id;
         drop((yielding, housed));
         let _no_run_begins = self.without_run(Asker::System, live).await?;
@@ -105,7 +89,7 @@ impl Control {
         let Some(housed) = seat.as_ref().filter(|housed| housed.id == id).map(Arc::clone) else {
             return Err(busy());
         };
-        if housed.usage.is_used() {
+        if housed.usage.is_needed() {
             return Err(busy());
         }
         let session = self.0.store.session(Asker::System, live.session).await?;
@@ -123,12 +107,12 @@ impl Control {
         stopped.map_err(|error| {
             ControlError::Unavailable(format!("what runs in it could not be stopped: {}", with_causes(&error)))
         })?;
-        if unused_since.is_some() && has_rules(&housed.linked).await.map_err(kept)? {
+        if unused_since.is_some() && has_rules(&housed.linked).await.map_err(not_kept)? {
             *seat = None;
             self.discard(live, &housed, State::Hibernated, Some(HAS_RULES)).await;
             return Err(ControlError::Conflict(HAS_RULES.to_owned()));
         }
-        housed.linked.flush_files(REST_WITHIN).await.map_err(kept)?;
+        self.flush(live, &housed, REST_WITHIN).await.map_err(not_kept)?;
         *seat = None;
         self.discard(live, &housed, State::Hibernated, Some("its files are kept outside"))
             .await;
@@ -154,7 +138,7 @@ impl Control {
         let period = after.map_or(PERIOD, |after| PERIOD.min(after));
         let control = self.clone();
         self.0.tasks.spawn_until_stopped(async move {
-            let mut half = Unfinished::default();
+            let mut half = Retries::default();
             let mut quiet = Suspects::default();
             let mut ticks = interval(period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -220,27 +204,6 @@ impl Control {
             control.put_away(&live, Some(since)).await
         })
         .await
-    }
-}
-
-/// Sessions that could not be put away, and when that is tried again.
-#[derive(Default)]
-struct Unfinished(HashMap<SessionId, (Instant, Duration)>);
-
-impl Unfinished {
-    /// Of these, those whose time has come. The others are forgotten.
-    fn due(&mut self, disks: &HashSet<SessionId>) -> Vec<SessionId> {
-        self.0.retain(|session, _| disks.contains(session));
-        let now = Instant::now();
-        let due = disks.iter().copied();
-        due.filter(|session| self.0.get(session).is_none_or(|(next, _)| *next <= now))
-            .collect()
-    }
-
-    /// Each time it is waited twice as long: it starts a sandbox.
-    fn tried(&mut self, session: SessionId, first: Duration) {
-        let wait = self.0.get(&session).map_or(first, |(_, wait)| (*wait * 2).min(RARELY));
-        self.0.insert(session, (Instant::now() + wait, wait));
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::meters::Transition;
 use super::usage::Due;
-use super::{Housed, HousingError, State};
+use super::{Housed, State};
 use crate::Control;
 use crate::live::{Live, lock};
 
@@ -51,6 +51,7 @@ impl Control {
         self.begin_reconciling(found_left);
         self.begin_warming();
         self.begin_archiving();
+        self.begin_catching_up();
     }
 
     async fn keep(&self, live: &Arc<Live>) {
@@ -94,10 +95,7 @@ impl Control {
             return;
         }
         if self.is_tired(&housed) {
-            *seat = None;
-            let began = Instant::now();
-            self.discard(live, &housed, State::Hibernated, Some(UNUSED)).await;
-            self.stepped(live.session, Transition::Hibernate, began, &Ok::<_, HousingError>(()));
+            self.hibernate(live, seat, housed).await;
         } else if self.is_sleepy(&housed) {
             self.freeze(live, &housed).await;
         }

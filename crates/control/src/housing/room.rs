@@ -53,6 +53,7 @@ impl Control {
         };
         // Others count meanwhile: how long it takes to remove a sandbox is up to its host.
         for (other, (_seat, housed)) in removed {
+            self.keep_before_it_goes(other, &housed).await;
             let why = "its user needs another: its processes are gone, its files are kept";
             self.discard(other, &housed, State::Hibernated, Some(why)).await;
         }

@@ -1,7 +1,7 @@
 //! Whether a sandbox is used: what nobody uses is put to sleep.
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -18,6 +18,8 @@ pub(crate) struct Usage {
     users: AtomicUsize,
     /// How many of them cannot do without it.
     needing: AtomicUsize,
+    /// How many of those there were.
+    came: AtomicU64,
     last: Mutex<Instant>,
     kept: Mutex<Kept>,
     /// Set before the processes are stopped, so that whoever comes at that moment sees it, or is seen.
@@ -60,6 +62,7 @@ impl Usage {
         Arc::new(Self {
             users: AtomicUsize::new(0),
             needing: AtomicUsize::new(0),
+            came: AtomicU64::new(0),
             last: Mutex::new(now),
             kept: Mutex::default(),
             frozen: AtomicBool::new(false),
@@ -72,6 +75,7 @@ impl Usage {
     pub(crate) fn using(self: &Arc<Self>) -> Using {
         self.users.fetch_add(1, Ordering::SeqCst);
         self.needing.fetch_add(1, Ordering::SeqCst);
+        self.came.fetch_add(1, Ordering::SeqCst);
         Using(Arc::clone(self))
     }
 
@@ -129,6 +133,11 @@ impl Usage {
     /// Whether somebody uses it who cannot do without it.
     pub(super) fn is_needed(&self) -> bool {
         self.needing.load(Ordering::SeqCst) > 0
+    }
+
+    /// How many have come so far who could not do without it.
+    pub(super) fn came(&self) -> u64 {
+        self.came.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_frozen(&self) -> bool {

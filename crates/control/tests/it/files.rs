@@ -19,6 +19,7 @@ use crate::world::bucket::{Bucket, Mood};
 use crate::world::{Differs, World};
 
 mod archives;
+mod asleep;
 mod outages;
 
 /// A world whose files are kept in a folder of its own.
@@ -54,6 +55,7 @@ fn files(objects: Objects, folder: &Path) -> Files {
         grace: Duration::from_secs(3_600),
         collect_every: Duration::from_millis(20),
         patience: Duration::ZERO,
+        catch_up_every: Duration::from_secs(3_600),
     }
 }
 

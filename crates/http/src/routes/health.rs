@@ -51,6 +51,14 @@ pub(crate) async fn get_metrics(State(doors): State<Doors>, _: Caller) -> impl I
             count(sandboxes.warm),
         ),
     ]);
+    // Without an answer nothing is said of them.
+    if let Ok(behind) = doors.control.sessions_behind().await {
+        gauges.push((
+            "belljar_sessions_behind",
+            "Sessions whose disk has files that are kept nowhere else: they wait for the place where files are kept.",
+            i64::try_from(behind).unwrap_or(i64::MAX),
+        ));
+    }
     let traces = doors.control.trace_figures().unwrap_or_default();
     gauges.extend(resident_bytes().map(|bytes| ("process_resident_memory_bytes", "Memory in use.", bytes)));
     (

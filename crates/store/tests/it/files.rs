@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::{ContentHash, SessionId};
+use domain::{ContentHash, Event, SessionId};
 use store::{ContentState, FilePiece, KeptFile, RecordedFiles, Room, WorkspaceFile};
 
 use crate::parts::{Place, SYSTEM};
@@ -333,4 +333,59 @@ async fn what_may_be_removed_at_any_moment_can_be_kept_again_when_that_is_over()
     // It never came, and is tried once more.
     place.pass(Duration::from_secs(100));
     assert_eq!(take(place.now()).await, [(session, hash(1))]);
+}
+
+#[tokio::test]
+async fn what_waits_is_known_until_it_is_kept_and_is_told_once() {
+    let place = Place::new().await;
+    let (first, second) = (session(&place).await, session(&place).await);
+    let store = &place.store;
+    let behind = async || {
+        let listed = store.sessions_behind(SYSTEM).await.unwrap();
+        assert_eq!(store.count_behind(SYSTEM).await.unwrap(), listed.len() as u64);
+        listed
+    };
+    let states = async |session| {
+        let events = store.events(SYSTEM, session, 0, 100).await.unwrap().events.into_iter();
+        let states = events.filter_map(|event| match event.event {
+            Event::Files { state, .. } => Some(state),
+            _ => None,
+        });
+        states.collect::<Vec<_>>()
+    };
+    for session in [second, first, second] {
+        store.fall_behind(SYSTEM, session).await.unwrap();
+        place.pass(Duration::from_secs(1));
+    }
+    assert_eq!(behind().await, [second, first], "the longest behind comes first");
+    for _ in 0..2 {
+        store.tell_unkept(SYSTEM, first, "away").await.unwrap();
+    }
+    // What failed got through; other things may wait.
+    for _ in 0..2 {
+        store.tell_kept(SYSTEM, first, "back").await.unwrap();
+    }
+    assert_eq!(behind().await, [second, first]);
+    store.tell_unkept(SYSTEM, first, "away").await.unwrap();
+    for session in [first, first, second] {
+        store.caught_up(SYSTEM, session, "back").await.unwrap();
+    }
+    assert_eq!(behind().await, []);
+    assert_eq!(states(first).await, ["unkept", "kept", "unkept", "kept"]);
+    assert_eq!(states(second).await, Vec::<String>::new());
+
+    // Without a disk nothing waits.
+    store.fall_behind(SYSTEM, first).await.unwrap();
+    store.archive_files(SYSTEM, first).await.unwrap();
+    store.fall_behind(SYSTEM, first).await.unwrap();
+    assert_eq!(behind().await, []);
+    store.begin_files(SYSTEM, first, DISK).await.unwrap();
+    store.fall_behind(SYSTEM, first).await.unwrap();
+    assert_eq!(behind().await, [first]);
+    // Who is being put away is seen to by others, and counts as long as it has not come to its end.
+    let (run, _) = store.session(SYSTEM, first).await.unwrap().run.unwrap();
+    store.cancel_run(SYSTEM, run, "enough").await.unwrap();
+    store.archive_session(SYSTEM, first).await.unwrap();
+    assert_eq!(store.sessions_behind(SYSTEM).await.unwrap(), []);
+    assert_eq!(store.count_behind(SYSTEM).await.unwrap(), 1);
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// What was said of a session's files, in order.
-async fn told(world: &World, session: SessionId) -> Vec<String> {
+pub(super) async fn told(world: &World, session: SessionId) -> Vec<String> {
     let events = world.events(session).await.into_iter();
     let states = events.filter_map(|event| match event.event {
         Event::Files { state, .. } => Some(state),
