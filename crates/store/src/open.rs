@@ -223,7 +223,9 @@ impl Store {
         .await
     }
 
-    pub(crate) fn now(&self) -> Timestamp {
+    /// What it takes for the time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
         self.inner.clock.now()
     }
 }

@@ -135,7 +135,7 @@ impl Control {
             return;
         }
         let after = Some(self.0.config.archive_after).filter(|after| !after.is_zero());
-        let period = after.map_or(PERIOD, |after| PERIOD.min(after));
+        let period = after.map_or(PERIOD, |after| PERIOD.min(after / 4));
         let control = self.clone();
         self.0.tasks.spawn_until_stopped(async move {
             let mut half = Retries::default();
@@ -185,9 +185,15 @@ impl Control {
         let quiet = self
             .0
             .store
-            .quiet_sessions(Asker::System, disks, before_now(after))
+            .quiet_sessions(Asker::System, disks, self.before_now(after))
             .await;
         quiet.map_err(ReconcileError::Store)
+    }
+
+    /// So long ago, by the clock by which sessions are active.
+    fn before_now(&self, time: Duration) -> Timestamp {
+        let time = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        Timestamp(self.0.store.now().0.saturating_sub(time))
     }
 
     async fn archive_unused(&self, session: SessionId, after: Duration) -> Result<(), ControlError> {
@@ -196,7 +202,7 @@ impl Control {
         self.to_its_end(async move {
             let _alone = control.alone(&live).await?;
             // Others were put away before it, which takes its time.
-            let since = before_now(after);
+            let since = control.before_now(after);
             let quiet = control.0.store.quiet_sessions(Asker::System, vec![session], since);
             if !quiet.await?.contains(&session) {
                 return Ok(());
@@ -215,12 +221,6 @@ fn told(session: SessionId, done: Result<(), ControlError>) {
 
 fn could_not_look(error: &ReconcileError) {
     tracing::warn!(error = with_causes(error), "could not look for sessions to archive");
-}
-
-/// So long ago, by the machine's clock.
-fn before_now(time: Duration) -> Timestamp {
-    let time = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-    Timestamp(Timestamp::now().0.saturating_sub(time))
 }
 
 /// Whether a workspace says by itself what is not kept. What cannot be looked at may.

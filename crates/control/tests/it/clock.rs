@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+use domain::Event;
+use sandbox::SandboxProvider;
+use store::Asker;
+
+use crate::files::both;
 use crate::world::{Differs, in_both_placements_with};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -39,4 +44,32 @@ async fn a_clock_that_jumps_ends_no_run_no_sandbox_and_no_token() {
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_ahead_archives_nothing_at_once() {
+    let world = both(
+        |config| {
+            config.freeze_after = Duration::from_millis(50);
+            config.hibernate_after = Duration::from_secs(8);
+            // Sessions that are quiet are looked for four times as often, and are to be quiet for as long once more.
+            config.archive_after = Duration::from_secs(24);
+        },
+        |_| {},
+    )
+    .await;
+    let quiet = world.prompt("go").await;
+    world.done(&quiet).await;
+    world.control.files(world.asker, quiet.session, "").await.unwrap();
+    let (sandbox, _) = world.inside.newest();
+    world.control.remove_sandbox(Asker::System, sandbox).await.unwrap();
+    world.set_clock_ahead(1_000 * HOUR);
+    // Another falls asleep, and away, in the meantime: each quiet session was looked at.
+    let other = world.prompt("go").await;
+    world.done(&other).await;
+    world.control.files(world.asker, other.session, "").await.unwrap();
+    let is = |event: &Event| matches!(event, Event::Sandbox { state, .. } if state == "hibernated");
+    world.event(other.session, "another to fall asleep", is).await;
+    let disks = world.sandboxes.disks().await.unwrap();
+    assert!(disks.contains(&quiet.session), "it was archived at once");
 }
