@@ -66,6 +66,8 @@ pub(crate) struct Keeping {
     no_room: std::sync::Mutex<telling::NoRoom>,
     /// The session's disk, as its runtime calls it.
     disk: std::sync::Mutex<Option<String>>,
+    /// Told when some of what is brought back to the disk has come.
+    moved: watch::Sender<()>,
 }
 
 impl Default for Keeping {
@@ -77,6 +79,7 @@ impl Default for Keeping {
             outage: std::sync::Mutex::default(),
             no_room: std::sync::Mutex::default(),
             disk: std::sync::Mutex::default(),
+            moved: watch::Sender::new(()),
         }
     }
 }
@@ -93,6 +96,11 @@ impl Keeping {
         *self.begun.borrow() == Some(sandbox)
     }
 
+    /// What tells from now on that some of what is brought back to the disk has come.
+    pub(crate) fn moves(&self) -> Moves {
+        Moves(self.moved.subscribe())
+    }
+
     /// Whether the store of objects is of no use to it, as far as it is known.
     pub(crate) fn is_in_vain(&self) -> bool {
         lock(&self.outage).is_on()
@@ -101,6 +109,17 @@ impl Keeping {
     /// Whether files are being uploaded, so that the sandbox is not idle.
     pub(crate) fn is_under_way(&self) -> bool {
         self.uploads.are_under_way()
+    }
+}
+
+/// Tells that some of what is brought back has come.
+pub(crate) struct Moves(watch::Receiver<()>);
+
+impl Moves {
+    /// Waits until more has come.
+    pub(crate) async fn changed(&mut self) {
+        // The session lives as long as whoever waits for it.
+        let _ = self.0.changed().await;
     }
 }
 
@@ -203,6 +222,7 @@ impl Control {
                 });
                 let placed = store.place_files(Asker::System, session, disk, files.collect());
                 placed.await.map_err(stored)?;
+                live.files.moved.send_replace(());
                 Ok(noted())
             }
             SyncRequest::NoRoom { files: missing } => {
@@ -310,6 +330,7 @@ impl Control {
         let what = (Method::Get, ticket.key.sha256);
         self.note_outage(files, live, what, found.as_ref().err()).await;
         let (length, body) = found.map_err(refused)?;
+        live.files.moved.send_replace(());
         if length != ticket.bytes {
             return Err(invalid("what is kept has another length"));
         }

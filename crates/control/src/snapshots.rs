@@ -28,6 +28,10 @@ pub use fork::NewFork;
 
 /// How long the end of a run may take to have ended in its sandbox too.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// How long a session's files may take to be on its disk.
+const FILLED_WITHIN: Duration = Duration::from_secs(60);
+/// How long nothing may come meanwhile.
+const STALLED_WITHIN: Duration = Duration::from_secs(10);
 /// How long whoever wants files kept or brought waits for others who do.
 const TURN_WITHIN: Duration = Duration::from_secs(60);
 
@@ -48,10 +52,11 @@ pub struct SnapshotList {
 }
 
 impl Control {
-    /// Keeps a session's files as they are now, while its sandbox runs as well.
+    /// Keeps a session's files as they are now, while its sandbox runs as well. Those of one that was archived come back first.
     ///
     /// # Errors
-    /// The session does not exist, for the one who asks; it has no files yet; the name is no name, or taken; no room.
+    /// The session does not exist, for the one who asks; it has no files yet; they do not come back in time; the name is no
+    /// name, or taken; no room.
     pub async fn save_snapshot(
         &self,
         asker: Asker,
@@ -193,24 +198,38 @@ impl Control {
         }
     }
 
-    /// Refuses where not all of the session's files are on its disk.
+    /// Waits until all of the session's files are on its disk; where it has none, as it was archived, one is made.
     async fn check_disk(&self, live: &Arc<Live>) -> Result<(), ControlError> {
         let workspace = self.0.store.workspace(Asker::System, live.session).await?;
-        if workspace.is_some_and(|workspace| workspace.archived.is_some()) {
-            let words = "the session's files are archived: use it first (`belljar files` brings them back), then keep or fork it";
+        let is_archived = workspace.is_some_and(|workspace| workspace.archived.is_some());
+        if is_archived && self.0.files.is_none() {
+            let words = "the session's files are archived, and this installation keeps none outside of disks any more \
+                         ([objects] says where)";
             return Err(ControlError::Conflict(words.to_owned()));
         }
-        if self.has_all_files(live).await? {
+        if !is_archived && self.has_all_files(live).await? {
             return Ok(());
         }
-        // What its disk lacks, its runtime says.
         let stay = self.house(live).await?;
-        let _late = timeout(ENDS_WITHIN, live.files.begun(stay.id)).await;
-        if self.has_all_files(live).await? {
-            return Ok(());
+        let all_there = async {
+            // What its disk lacks, its runtime says.
+            live.files.begun(stay.id).await;
+            let mut moves = live.files.moves();
+            while !self.has_all_files(live).await? {
+                if timeout(STALLED_WITHIN, moves.changed()).await.is_err() {
+                    return Ok(false);
+                }
+            }
+            Ok::<_, ControlError>(true)
+        };
+        match timeout(FILLED_WITHIN, all_there).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            Ok(Ok(false)) | Err(_) => {
+                let words = "the session's files are still being brought back: try again in a while";
+                Err(ControlError::Conflict(words.to_owned()))
+            }
         }
-        let words = "the session's files are still being brought back: try again in a while";
-        Err(ControlError::Conflict(words.to_owned()))
     }
 
     /// A session's snapshot by its id or name.

@@ -197,3 +197,24 @@ async fn a_session_that_is_being_put_away_makes_room_for_one_that_is_used() {
     archived(&world, session).await;
     assert_eq!(bucket.contents(), ["content"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_archived_is_kept_and_forked_with_all_of_its_files() {
+    let world = world().await;
+    let (session, workspace) = session(&world).await;
+    fs::create_dir(workspace.join("folder")).unwrap();
+    for number in 0..20 {
+        fs::write(workspace.join(format!("folder/{number}")), format!("content {number}")).unwrap();
+    }
+    let wanted = tree(&workspace);
+    archived(&world, session).await;
+    let forks = world.control.fork(world.asker, session, FORK).await.unwrap();
+    assert_eq!(tree(&world.sandboxes.workspace(forks[0].id)), wanted);
+    archived(&world, session).await;
+    let saved = world.control.save_snapshot(world.asker, session, None).await.unwrap();
+    again(&world, session).await;
+    fs::remove_dir_all(workspace.join("folder")).unwrap();
+    let id = saved.id.to_string();
+    world.control.rewind(world.asker, session, &id).await.unwrap();
+    assert_eq!(tree(&workspace), wanted);
+}
