@@ -29,11 +29,11 @@ impl Control {
         })
     }
 
-    /// Begins to hear of the sandboxes that a process before this one left whether something goes on in them: those are adopted
-    /// before anybody asks for them.
+    /// Begins to adopt the sandboxes that a process before this one left awake, before anybody asks for them: something may go on
+    /// in them, and if not they are to be put to sleep.
     pub(super) fn begin_hearing(&self) {
         let left = lock(&self.0.housing.left);
-        // What is frozen is kept by nothing.
+        // What is frozen is kept by nothing, and sleeps.
         let awake = left.values().filter(|status| status.state == SandboxState::Running);
         let awake: Vec<_> = awake.map(|status| status.session).collect();
         drop(left);
@@ -43,7 +43,7 @@ impl Control {
             awake
                 .for_each_concurrent(SIDE_BY_SIDE, async |session| {
                     if let Err(error) = control.hear_of(session).await {
-                        tracing::warn!(%session, error = with_causes(&error), "could not ask what goes on in a session's sandbox");
+                        tracing::warn!(%session, error = with_causes(&error), "could not adopt a session's sandbox; it is when the session is used");
                     }
                 })
                 .await;
@@ -55,7 +55,7 @@ impl Control {
         let stored = self.0.store.session(Asker::System, session).await?;
         // A run that is under way adopts it by itself, and one that is archived is used by nobody.
         let is_over = stored.run.is_none_or(|(_, state)| state.is_final());
-        if is_over && stored.archived.is_none() && !self.promised(session).await?.is_zero() {
+        if is_over && stored.archived.is_none() {
             self.house_left(&live).await?;
         }
         Ok(())

@@ -414,6 +414,29 @@ async fn a_promise_to_the_background_is_kept_by_the_next_process() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_process_left_idle_is_put_to_sleep_by_the_next() {
+    let mut world = World::new(Differs::default()).await;
+    world.will_call(&[("a", "one")]);
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    // The run has ended in its sandbox too when this is done.
+    world
+        .control
+        .save_snapshot(world.asker, accepted.session, None)
+        .await
+        .unwrap();
+    let (sandbox, _) = world.inside.newest();
+    world.config.freeze_after = Duration::from_millis(50);
+    // Nothing was promised to what may go on in it.
+    world.config.background_time = Duration::ZERO;
+    let world = world.restarted().await;
+    state_is(&world, accepted.session, "frozen").await;
+    let status = world.sandboxes.status(sandbox).await.unwrap();
+    assert_eq!(status.state, SandboxState::Frozen);
+    assert_eq!(world.inside.sandboxes(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_lies_to_the_next_process_is_kept_for_what_is_left_of_the_time_since_its_run() {
     let hour = Duration::from_secs(3_600);
     let differs = Differs {
