@@ -57,6 +57,10 @@ const CONNECTS_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 /// Sandboxes that may go away between being made and answering, before something must be wrong.
 const MADE_ANEW: usize = 3;
 
+/// Why a sandbox ends whose host could not remove it.
+const CUT_OFF: &str = "nobody uses it, and its host could not end it: what runs in it is cut off, and it is tried again; its \
+                       files are kept";
+
 /// The sandboxes.
 pub(crate) struct Housing {
     pub(crate) provider: Arc<dyn SandboxProvider>,
@@ -102,6 +106,7 @@ pub(crate) struct Housed {
     pub(crate) usage: Arc<Usage>,
     /// When it was frozen, while it is.
     frozen_at: Mutex<Option<Instant>>,
+    unfrozen: Mutex<keeping::Unfrozen>,
     token: Mutex<tokens::Current>,
     /// The inode of the socket that is accepted from.
     socket: AtomicU64,
@@ -330,8 +335,7 @@ impl Control {
         }
         let _promised = self.make_room(live, others).await?;
         let had_files = live.seat.has_files.load(Ordering::SeqCst);
-        if !had_files && let Some(housed) = self.claim_warm(live).await? {
-            self.stepped(live.session, Transition::ClaimWarm, began, &Ok::<_, HousingError>(()));
+        if !had_files && let Some(housed) = self.claim_warm(live, began).await? {
             let stay = live.seat.take(&mut seat, housed);
             self.begin_pulling(live);
             return Ok(stay);
@@ -421,7 +425,20 @@ impl Control {
         Ok(())
     }
 
+    /// Ends a sandbox; what its host could not do is logged and told.
     async fn discard(&self, live: &Arc<Live>, housed: &Housed, state: State, reason: Option<&str>) {
+        let _told = self.end(live, housed, state, reason).await;
+    }
+
+    /// Ends a sandbox, and tells of it for this reason. Where its host could not remove it, that is told: it is cut off all the
+    /// same, and removed by who compares what there is with what should be.
+    async fn end(
+        &self,
+        live: &Arc<Live>,
+        housed: &Housed,
+        state: State,
+        reason: Option<&str>,
+    ) -> Result<(), ProviderError> {
         live.seat.taken.store(false, Ordering::SeqCst);
         live.seat.lost.store(state == State::Lost, Ordering::SeqCst);
         lock(&self.0.housing.by_sandbox).remove(&housed.id);
@@ -432,11 +449,18 @@ impl Control {
         if let Err(error) = self.revoke_tokens(live.session, "its sandbox was removed").await {
             tracing::warn!(session = %live.session, error = with_causes(&error), "could not revoke the tokens of a sandbox that is gone");
         }
-        if let Err(error) = self.destroy(live.session, housed.id).await {
-            tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not remove a sandbox; it is tried again when its session needs one");
-        }
+        let ended = self.destroy(live.session, housed.id).await;
+        let reason = match &ended {
+            Err(error) => {
+                tracing::warn!(sandbox = %housed.id, error = with_causes(error), "could not remove a sandbox; it is tried again in a minute or two, and when its session needs one");
+                // Why it was lost claims nothing of what became of it.
+                if state == State::Lost { reason } else { Some(CUT_OFF) }
+            }
+            Ok(()) => reason,
+        };
         let _in_order = housed.telling.lock().await;
         self.tell_sandbox(live, housed.id, state, reason).await;
+        ended
     }
 
     /// Tells of a state while others go on; what is told of the same sandbox later is told after it.

@@ -126,6 +126,9 @@ impl LinkHandler for Control {
 
     async fn event(&self, sandbox: SandboxId, event: ToControl) {
         let Some(Resident { live, usage }) = self.0.housing.resident(sandbox) else {
+            if matches!(event, ToControl::Alive) {
+                self.0.housing.warm.alive(sandbox);
+            }
             return;
         };
         match event {

@@ -153,7 +153,7 @@ pub(crate) fn sandbox_exposition(figures: &SandboxFigures) -> String {
         let _ = writeln!(text, "{name}{{transition=\"{}\"}} {}", step.transition, step.failed);
     }
     let name = "belljar_sandboxes_warm_died_total";
-    let about = "Sandboxes that were made ahead and died before a session came.";
+    let about = "Sandboxes that were made ahead and died, or hung, before a session came.";
     let _ = writeln!(
         text,
         "# HELP {name} {about}\n# TYPE {name} counter\n{name} {}",

@@ -73,7 +73,7 @@ pub struct SandboxFigures {
     pub frozen: usize,
     /// Those that were made ahead and wait for a session.
     pub warm: usize,
-    /// Those that were made ahead and died before a session came.
+    /// Those that were made ahead and died, or hung, before a session came.
     pub warm_died: u64,
     /// How each step in the life of sandboxes went.
     pub transitions: Vec<TransitionFigures>,

@@ -44,7 +44,8 @@ const AT_ONCE: usize = 4;
 /// What is put there to see whether that can be done.
 const TRIAL: &[u8] = b"?";
 /// Why a sandbox ends that was there for this alone.
-const CAUGHT_UP: &str = "it ran to keep files that had waited, and nobody uses it: its processes are gone, its files are kept";
+const CAUGHT_UP: &str =
+    "it ran to keep files that had waited, and nobody uses it: its processes are gone, its files are kept";
 
 impl Control {
     /// A session's sandbox, awake, whose runtime keeps files; made where there is none. It takes no place that another session
@@ -166,8 +167,8 @@ impl Control {
 
     async fn end_unused(&self, live: &Arc<Live>, housed: &Housed, reason: &str) {
         let began = Instant::now();
-        self.discard(live, housed, State::Hibernated, Some(reason)).await;
-        self.stepped(live.session, Transition::Hibernate, began, &Ok::<_, HousingError>(()));
+        let ended = self.end(live, housed, State::Hibernated, Some(reason)).await;
+        self.stepped(live.session, Transition::Hibernate, began, &ended);
     }
 
     /// Begins to wake sessions that are behind and sleep, when their files can be kept.
@@ -183,7 +184,10 @@ impl Control {
             loop {
                 ticks.tick().await;
                 if let Err(error) = control.wake_those_behind(&files, &mut retries).await {
-                    tracing::warn!(error = with_causes(&error), "could not look for sessions whose files wait");
+                    tracing::warn!(
+                        error = with_causes(&error),
+                        "could not look for sessions whose files wait"
+                    );
                 }
             }
         });

@@ -16,10 +16,10 @@ use link::server::Linked;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::meters::Transition;
-use super::usage::Due;
+use super::usage::{Due, Usage};
 use super::{Housed, State};
-use crate::Control;
 use crate::live::{Live, lock};
+use crate::{Config, Control};
 
 /// Sandboxes that are looked after at the same time.
 pub(crate) const SIDE_BY_SIDE: usize = 64;
@@ -74,7 +74,7 @@ impl Control {
             return;
         };
         let Some(housed) = seat.clone() else { return };
-        if !self.feels_pulse(&housed) {
+        if !housed.usage.is_frozen() && !feels_pulse(&housed.linked, &housed.usage, &self.0.config) {
             *seat = None;
             let words = format!(
                 "its runtime did not answer for {} s",
@@ -96,28 +96,8 @@ impl Control {
         }
         if self.is_tired(&housed) {
             self.hibernate(live, seat, housed).await;
-        } else if self.is_sleepy(&housed) {
+        } else if self.is_sleepy(&housed) && lock(&housed.unfrozen).is_due() {
             self.freeze(live, &housed).await;
-        }
-    }
-
-    /// Whether the runtime lives, as far as it is known; asks it from time to time.
-    fn feels_pulse(&self, housed: &Housed) -> bool {
-        if housed.usage.is_frozen() {
-            return true;
-        }
-        let period = PULSE.min(self.0.config.freeze_after / 4);
-        match housed.usage.due(period, self.0.config.hung_after) {
-            Due::Missed => false,
-            Due::Nothing => true,
-            Due::Ask => {
-                // Where it is not connected, or does not read, it owes the answer all the same.
-                if let Ok(false) = housed.linked.ask_pulse() {
-                    // It is of a release that does not know the question.
-                    housed.usage.alive();
-                }
-                true
-            }
         }
     }
 
@@ -146,8 +126,13 @@ impl Control {
         self.stepped(live.session, Transition::Freeze, began, &frozen);
         if let Err(error) = frozen {
             housed.usage.set_frozen(false);
-            return tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not freeze a sandbox that nobody uses");
+            let is_news = lock(&housed.unfrozen).failed(self.0.config.freeze_after);
+            if is_news {
+                tracing::warn!(sandbox = %housed.id, error = with_causes(&error), "could not freeze a sandbox that nobody uses; it is tried again less and less often");
+            }
+            return;
         }
+        *lock(&housed.unfrozen) = Unfrozen::default();
         if housed.usage.is_used() {
             // It asked for something at the last moment.
             if let Err(error) = self.thaw(live, housed).await {
@@ -182,6 +167,44 @@ impl Control {
                 None
             }
         }
+    }
+}
+
+/// Whether a runtime lives, as far as it is known; asks it from time to time.
+pub(super) fn feels_pulse(linked: &Linked, usage: &Usage, config: &Config) -> bool {
+    let period = PULSE.min(config.freeze_after / 4);
+    match usage.due(period, config.hung_after) {
+        Due::Missed => false,
+        Due::Nothing => true,
+        Due::Ask => {
+            // Where it is not connected, or does not read, it owes the answer all the same.
+            if let Ok(false) = linked.ask_pulse() {
+                // It is of a release that does not know the question.
+                usage.alive();
+            }
+            true
+        }
+    }
+}
+
+/// A sandbox that could not be frozen the last time.
+#[derive(Debug, Default)]
+pub(super) struct Unfrozen {
+    /// How long it is let be, and until when.
+    rest: Option<(Duration, Instant)>,
+}
+
+impl Unfrozen {
+    /// Whether it may be tried.
+    fn is_due(&self) -> bool {
+        self.rest.is_none_or(|(_, until)| until <= Instant::now())
+    }
+
+    /// It could not be frozen, once more or for the first time, which is news: it is let be for so long, or twice as long as the
+    /// last time.
+    fn failed(&mut self, first: Duration) -> bool {
+        let rest = self.rest.map_or(first, |(rest, _)| rest * 2);
+        self.rest.replace((rest, Instant::now() + rest)).is_none()
     }
 }
 

@@ -7,6 +7,8 @@
 //!
 //! When an operator has removed every sandbox there is rest: none is made ahead, and none to build an image in, before
 //! somebody needs one.
+//! Their runtimes are asked from time to time whether they live, so that none hangs unseen, and what answers a claim stays in
+//! memory.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -21,7 +23,10 @@ use store::Asker;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use super::keeping::feels_pulse;
 use super::making::housed;
+use super::meters::Transition;
+use super::usage::Usage;
 use super::{Housed, HousingError, State};
 use crate::live::{Live, lock};
 use crate::{Config, Control};
@@ -66,6 +71,8 @@ struct Ready {
     limits: Limits,
     linked: Linked,
     socket: AtomicU64,
+    /// Whether its runtime answers.
+    usage: Arc<Usage>,
 }
 
 /// A session's own sandbox is being made: none is made ahead meanwhile.
@@ -101,6 +108,11 @@ impl Ready {
     /// Whether one that is made now would be like it.
     fn is_current(&self, image: &ImageDigest, config: &Config) -> bool {
         self.status.image == *image && self.limits == config.sandbox
+    }
+
+    /// Whether it lives, as far as it is known; asks its runtime from time to time.
+    fn lives(&self, config: &Config) -> bool {
+        self.linked.is_connected() && feels_pulse(&self.linked, &self.usage, config)
     }
 }
 
@@ -139,8 +151,16 @@ impl Warm {
         state.making == Some(sandbox) || state.ready.iter().any(|ready| ready.status.id == sandbox)
     }
 
-    /// The oldest one that is as one should be; a session needs it.
-    fn take(&self, image: &ImageDigest, config: &Config) -> Option<Ready> {
+    /// A runtime has answered, which may be that of one of these.
+    pub(crate) fn alive(&self, sandbox: SandboxId) {
+        let state = lock(&self.state);
+        if let Some(ready) = state.ready.iter().find(|ready| ready.status.id == sandbox) {
+            ready.usage.alive();
+        }
+    }
+
+    /// A session needs a new one, whether or not it gets one of these.
+    fn needed(&self, config: &Config) {
         let mut state = lock(&self.state);
         if config.warm.most > 0 {
             state.demand.push_back(Instant::now());
@@ -148,11 +168,18 @@ impl Warm {
                 state.demand.pop_front();
             }
         }
+    }
+
+    /// The oldest one that is as one should be.
+    fn take(&self, image: &ImageDigest, config: &Config) -> Option<Ready> {
+        let mut state = lock(&self.state);
         let place = state.ready.iter().position(|ready| ready.is_current(image, config))?;
         state.ready.remove(place)
     }
 
-    fn put_back(&self, ready: Ready) {
+    fn put_back(&self, mut ready: Ready) {
+        // What it answered meanwhile was not heard.
+        ready.usage = Usage::new();
         lock(&self.state).ready.push_front(ready);
     }
 }
@@ -217,68 +244,37 @@ impl Control {
         });
     }
 
-    /// Gives a session without files one that was made ahead, if there is any.
-    pub(super) async fn claim_warm(&self, live: &Arc<Live>) -> Result<Option<Arc<Housed>>, HousingError> {
+    /// Gives a session without files one that was made ahead, if there is any. It has needed it since `began`.
+    pub(super) async fn claim_warm(
+        &self,
+        live: &Arc<Live>,
+        began: Instant,
+    ) -> Result<Option<Arc<Housed>>, HousingError> {
         let warm = &self.0.housing.warm;
+        warm.needed(&self.0.config);
         while let Some(ready) = warm.take(&self.image_for(live), &self.0.config) {
             warm.work.notify_one();
-            let id = ready.status.id;
             if !ready.linked.is_connected() {
                 self.bury(ready).await;
                 continue;
             }
-            let assigning = self.0.housing.provider.assign(id, live.session);
-            // Before the disk is there, so that no disk lies on an image of which nothing is written. A session that has one
-            // after all keeps its own.
-            let store = &self.0.store;
-            let set = store.begin_image(Asker::System, live.session, ready.status.image.clone());
-            let (assigned, issued, set) = tokio::join!(assigning, self.issue(live), set);
-            if let Err(error) = set {
-                ready.linked.close();
-                self.abandon(live.session, id).await;
-                return Err(HousingError::Store(error));
+            let sandbox = ready.status.id;
+            let given = self.give(live, ready).await;
+            if !matches!(given, Ok(None)) {
+                self.stepped(live.session, Transition::ClaimWarm, began, &given);
             }
-            match assigned {
-                Ok(_) => {}
-                Err(ProviderError::DiskExists(_) | ProviderError::DiskInUse { .. }) => {
-                    live.seat.has_files.store(true, Ordering::SeqCst);
-                    warm.put_back(ready);
-                    return Ok(None);
-                }
-                Err(error @ ProviderError::Unavailable(_)) => {
+            match given {
+                Ok(_) | Err(HousingError::Store(_)) => return given,
+                Err(error @ HousingError::Provider(ProviderError::Unavailable(_))) => {
                     // Should it have been given away all the same, the provider refuses it to every other session.
-                    tracing::info!(sandbox = %id, error = with_causes(&error), "it is not known whether a sandbox was given to a session");
-                    warm.put_back(ready);
+                    tracing::info!(%sandbox, error = with_causes(&error), "it is not known whether a sandbox was given to a session");
                     return Ok(None);
                 }
-                Err(error) => {
-                    tracing::info!(sandbox = %id, error = with_causes(&error), "a sandbox that was made ahead could not be given to a session");
-                    self.bury(ready).await;
-                    continue;
-                }
-            }
-            // It is this session's for ever, whatever happens now: the next one finds its disk.
-            live.seat.has_files.store(true, Ordering::SeqCst);
-            let issued = match issued {
-                Ok(issued) => issued,
-                Err(error) => {
-                    ready.linked.close();
-                    self.abandon(live.session, id).await;
-                    return Err(error);
-                }
-            };
-            let usage = self.enter(live, id);
-            let claiming = self.claim(live, &ready.linked, issued);
-            let (claimed, ()) = tokio::join!(claiming, self.tell_sandbox(live, id, State::Running, None));
-            match claimed {
-                Ok(token) => {
-                    let socket = ready.socket.load(Ordering::SeqCst);
-                    return Ok(Some(housed(ready.linked, usage, token, socket)));
+                Err(error @ HousingError::Provider(_)) => {
+                    tracing::info!(%sandbox, error = with_causes(&error), "a sandbox that was made ahead could not be given to a session");
                 }
                 Err(error) => {
-                    tracing::info!(sandbox = %id, error = with_causes(&error), "a sandbox that was made ahead did not take its session");
-                    ready.linked.close();
-                    self.abandon(live.session, id).await;
+                    tracing::info!(%sandbox, error = with_causes(&error), "a sandbox that was made ahead did not take its session");
                     return Ok(None);
                 }
             }
@@ -287,7 +283,60 @@ impl Control {
         Ok(None)
     }
 
-    /// Removes those that are dead, of an old image or too many, and follows the sockets of the others.
+    /// Gives one to a session; none where the session has files after all. What does not become the session's is put back, or
+    /// removed.
+    async fn give(&self, live: &Arc<Live>, ready: Ready) -> Result<Option<Arc<Housed>>, HousingError> {
+        let (warm, id) = (&self.0.housing.warm, ready.status.id);
+        let assigning = self.0.housing.provider.assign(id, live.session);
+        // Before the disk is there, so that no disk lies on an image of which nothing is written. A session that has one
+        // after all keeps its own.
+        let store = &self.0.store;
+        let set = store.begin_image(Asker::System, live.session, ready.status.image.clone());
+        let (assigned, issued, set) = tokio::join!(assigning, self.issue(live), set);
+        if let Err(error) = set {
+            ready.linked.close();
+            self.abandon(live.session, id).await;
+            return Err(HousingError::Store(error));
+        }
+        match assigned {
+            Ok(_) => {}
+            Err(ProviderError::DiskExists(_) | ProviderError::DiskInUse { .. }) => {
+                live.seat.has_files.store(true, Ordering::SeqCst);
+                warm.put_back(ready);
+                return Ok(None);
+            }
+            Err(error) => {
+                if matches!(error, ProviderError::Unavailable(_)) {
+                    warm.put_back(ready);
+                } else {
+                    self.bury(ready).await;
+                }
+                return Err(HousingError::Provider(error));
+            }
+        }
+        // It is this session's for ever, whatever happens now: the next one finds its disk.
+        live.seat.has_files.store(true, Ordering::SeqCst);
+        let claimed = async {
+            let issued = issued?;
+            let usage = self.enter(live, id);
+            let claiming = self.claim(live, &ready.linked, issued);
+            let (claimed, ()) = tokio::join!(claiming, self.tell_sandbox(live, id, State::Running, None));
+            Ok((usage, claimed?))
+        };
+        match claimed.await {
+            Ok((usage, token)) => {
+                let socket = ready.socket.load(Ordering::SeqCst);
+                Ok(Some(housed(ready.linked, usage, token, socket)))
+            }
+            Err(error) => {
+                ready.linked.close();
+                self.abandon(live.session, id).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes those that are dead or hang, of an old image or too many, and follows the sockets of the others.
     async fn tend(&self) {
         let warm = &self.0.housing.warm;
         let (config, image) = (&self.0.config, self.image());
@@ -296,7 +345,7 @@ impl Control {
             let wanted = state.wanted(config);
             let (living, dead): (Vec<_>, Vec<_>) = std::mem::take(&mut state.ready)
                 .into_iter()
-                .partition(|ready| ready.linked.is_connected());
+                .partition(|ready| ready.lives(config));
             let (mut current, mut unwanted): (Vec<_>, Vec<_>) =
                 living.into_iter().partition(|ready| ready.is_current(&image, config));
             unwanted.extend(current.drain(..current.len().saturating_sub(wanted)));
@@ -374,13 +423,14 @@ impl Control {
             limits: spec.limits,
             linked,
             socket: AtomicU64::new(socket),
+            usage: Usage::new(),
         })
     }
 
     /// Removes one that died.
     async fn bury(&self, ready: Ready) {
         self.0.housing.warm.died.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(sandbox = %ready.status.id, "a sandbox that was made ahead died; another takes its place");
+        tracing::info!(sandbox = %ready.status.id, "a sandbox that was made ahead died, or hung; another takes its place");
         self.clear(ready).await;
     }
 
@@ -395,5 +445,29 @@ impl Control {
         if let Err(error) = self.0.housing.provider.remove_disk(session).await {
             tracing::warn!(%session, error = with_causes(&error), "could not remove a disk that is nobody's; it is tried again later");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Base, WarmPool};
+
+    #[test]
+    fn who_is_offered_several_needs_one() {
+        let image: ImageDigest = "ab".repeat(32).parse().unwrap();
+        let mut config = Config::new("m", Base::new(image.clone()));
+        config.warm = WarmPool {
+            least: 0,
+            most: 10,
+            remember: Duration::from_secs(600),
+        };
+        let warm = Warm::default();
+        warm.needed(&config);
+        // One after the other is there no more, or cannot be given away.
+        for _ in 0..3 {
+            assert!(warm.take(&image, &config).is_none());
+        }
+        assert_eq!(lock(&warm.state).wanted(&config), 1);
     }
 }

@@ -151,6 +151,30 @@ async fn who_dies_before_anybody_came_is_replaced_without_a_trace() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_hangs_before_anybody_came_is_replaced_and_who_answers_is_not() {
+    let world = World::new(Differs {
+        config: |config| {
+            (warm_world().config)(config);
+            config.warm.least = 2;
+            config.freeze_after = Duration::from_secs(4);
+            config.hung_after = Duration::from_secs(3);
+        },
+        ..Differs::default()
+    })
+    .await;
+    let ahead = warm(&world, 2).await;
+    let (hung, _) = world.inside.newest();
+    world.inside.hang(hung);
+    eventually("it to be counted", || {
+        (world.control.sandbox_figures().warm_died == 1).then_some(())
+    });
+    assert!(world.sandboxes.status(hung).await.is_err());
+    let next = warm(&world, 2).await;
+    assert_eq!(next.intersection(&ahead).count(), 1, "the other one answered");
+    assert_eq!(world.control.sandbox_figures().warm_died, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_process_made_ahead_is_removed_and_what_is_a_sessions_is_not() {
     let world = World::new(warm_world()).await;
     let before = warm(&world, 1).await;

@@ -20,6 +20,8 @@ pub(crate) struct Host {
     snapshots: Mutex<Arc<Semaphore>>,
     /// The step that is to wait; told when it has begun, and when it may go on.
     held: Mutex<Option<(&'static str, Stop, Stop)>>,
+    /// Steps that are to fail, each as often as it stands here.
+    failing: Mutex<Vec<&'static str>>,
     /// Snapshots under way, and the most that there were at once.
     under_way: Mutex<(usize, usize)>,
     /// Closed where it is told at once that an image was made.
@@ -33,6 +35,7 @@ impl Host {
             steps: broadcast::Sender::new(1_024),
             snapshots: Mutex::new(closed()),
             held: Mutex::default(),
+            failing: Mutex::default(),
             under_way: Mutex::default(),
             commits: Mutex::new(closed()),
         }
@@ -43,6 +46,11 @@ impl Host {
         let (begun, open) = (Stop::new(), Stop::new());
         *self.held.lock().unwrap() = Some((step, begun.clone(), open.clone()));
         HeldStep { begun, open }
+    }
+
+    /// The next steps of this name fail, so many.
+    pub(crate) fn fail(&self, step: &'static str, times: usize) {
+        self.failing.lock().unwrap().extend(vec![step; times]);
     }
 
     /// Each snapshot makes the session's sandbox stand still from now on, until snapshots are let go on.
@@ -83,7 +91,7 @@ impl Host {
         async move { testkit::within(step, async { while steps.recv().await.unwrap() != step {} }).await }
     }
 
-    async fn step(&self, name: &'static str) -> Arc<Simulator> {
+    async fn step(&self, name: &'static str) -> Result<Arc<Simulator>, ProviderError> {
         // Nobody may be listening.
         let _ = self.steps.send(name);
         let held = self.held.lock().unwrap().take_if(|(held, ..)| *held == name);
@@ -91,7 +99,13 @@ impl Host {
             begun.cancel();
             open.cancelled().await;
         }
-        self.present()
+        let mut failing = self.failing.lock().unwrap();
+        if let Some(place) = failing.iter().position(|failing| *failing == name) {
+            failing.swap_remove(place);
+            return Err(ProviderError::failed(name, std::io::Error::other("it is to fail")));
+        }
+        drop(failing);
+        Ok(self.present())
     }
 }
 
@@ -122,7 +136,7 @@ fn closed() -> Arc<Semaphore> {
 #[async_trait]
 impl SandboxProvider for Host {
     async fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
-        self.step("create").await.create(spec).await
+        self.step("create").await?.create(spec).await
     }
 
     async fn link(&self, id: SandboxId) -> Result<UnixListener, ProviderError> {
@@ -130,19 +144,19 @@ impl SandboxProvider for Host {
     }
 
     async fn assign(&self, id: SandboxId, session: SessionId) -> Result<SandboxStatus, ProviderError> {
-        self.step("assign").await.assign(id, session).await
+        self.step("assign").await?.assign(id, session).await
     }
 
     async fn freeze(&self, id: SandboxId) -> Result<(), ProviderError> {
-        self.step("freeze").await.freeze(id).await
+        self.step("freeze").await?.freeze(id).await
     }
 
     async fn thaw(&self, id: SandboxId) -> Result<(), ProviderError> {
-        self.step("thaw").await.thaw(id).await
+        self.step("thaw").await?.thaw(id).await
     }
 
     async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError> {
-        self.step("destroy").await.destroy(id).await
+        self.step("destroy").await?.destroy(id).await
     }
 
     async fn status(&self, id: SandboxId) -> Result<SandboxStatus, ProviderError> {
@@ -197,7 +211,7 @@ impl SandboxProvider for Host {
     }
 
     async fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
-        self.present().restore(snapshot, session).await
+        self.step("restore").await?.restore(snapshot, session).await
     }
 
     async fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError> {
@@ -210,7 +224,7 @@ impl SandboxProvider for Host {
 
     async fn commit(&self, id: SandboxId) -> Result<ImageDigest, ProviderError> {
         let commits = Arc::clone(&self.commits.lock().unwrap());
-        let made = self.step("commit").await.commit(id).await;
+        let made = self.step("commit").await?.commit(id).await;
         // Nobody hears of it as long as it is held.
         let _ = self.steps.send("committed");
         let _ = commits.acquire().await;
