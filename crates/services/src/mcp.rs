@@ -5,7 +5,8 @@
 //! connection, whenever the server says that its list changed, and every minute. What a model reads are the definition's
 //! words: a server's instructions, its descriptions of the hour and its notifications reach nobody.
 //!
-//! One connection serves all sessions. It is made when it is needed and made anew after it broke.
+//! One connection serves all sessions. It is made when it is needed and made anew after it broke. A program has its secret from its
+//! beginning: where that is another one now, or gone, the program is ended, with whatever it was doing.
 
 mod confine;
 pub(crate) mod pin;
@@ -18,8 +19,8 @@ mod wire;
 use std::collections::HashMap;
 use std::error::Error;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -39,6 +40,7 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
 };
 use scrub::Scrub;
+use secret::Secret;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -98,9 +100,10 @@ struct Connection {
     running: RunningService<RoleClient, Handler>,
     changed: Arc<AtomicBool>,
     budget: Budget,
-    /// What must not come back.
+    /// What a program was given, and what must not come back.
+    secret: Option<Secret>,
     scrub: Scrub,
-    _program: Option<Program>,
+    program: StdMutex<Option<Program>>,
 }
 
 /// A tool as the server lists it now.
@@ -228,6 +231,20 @@ impl McpPlan {
     async fn ready(&self, what: &str) -> Result<(Arc<Connection>, Arc<HashMap<String, Listed>>), Failure> {
         let mut state = self.state.lock().await;
         let open = state.take().filter(|open| !open.connection.is_over());
+        let secret = match (self.way.secret(), &open) {
+            (Err(failure), Some(open)) => {
+                open.connection.end();
+                return Err(failure);
+            }
+            (secret, _) => secret?,
+        };
+        let open = open.filter(|open| {
+            let same = open.connection.secret == secret;
+            if !same {
+                open.connection.end();
+            }
+            same
+        });
         let open = match open {
             Some(open) if !open.connection.changed.load(Ordering::Acquire) && open.at.elapsed() < LISTED => open,
             Some(open) => match self.open(what, Arc::clone(&open.connection)).await {
@@ -291,23 +308,23 @@ impl McpPlan {
             changed: Arc::clone(&changed),
         };
         let budget = Budget::default();
-        let (running, budget, scrub, program) = match &self.way {
+        let (running, budget, secret, program) = match &self.way {
             Way::Url(wire) => {
                 let mut config = StreamableHttpClientTransportConfig::with_uri(wire.0.base.as_str());
                 config.max_concurrent_requests = 64;
                 let transport = StreamableHttpClientTransport::with_client(wire.clone(), config);
                 let running = handler.serve_with_lifecycle(transport, lifecycle).await;
-                (running, budget, Scrub::nothing(), None)
+                (running, budget, None, None)
             }
             Way::Program(launch) => {
                 let Launch {
                     folder,
                     command,
                     variable,
-                    credentials,
                     tasks,
+                    ..
                 } = &**launch;
-                let secret = variable.as_ref().map(|_| credentials.token()).transpose()?;
+                let secret = self.way.secret()?;
                 let line = usize::try_from(self.bytes)
                     .unwrap_or(usize::MAX)
                     .saturating_add(64 << 10);
@@ -325,15 +342,16 @@ impl McpPlan {
                 })?;
                 budget.grant(self.bytes);
                 let running = handler.serve_with_lifecycle(pipes, lifecycle).await;
-                (running, budget, Scrub::of(&secret), Some(program))
+                (running, budget, secret, Some(program))
             }
         };
         Ok(running.map(|running| Connection {
             running,
             changed,
             budget,
-            scrub,
-            _program: program,
+            scrub: Scrub::of(&secret),
+            secret,
+            program: StdMutex::new(program),
         }))
     }
 
@@ -481,7 +499,23 @@ impl McpPlan {
     }
 }
 
+impl Way {
+    /// What a program is given, as it is now.
+    fn secret(&self) -> Result<Option<Secret>, Failure> {
+        match self {
+            Self::Program(launch) if launch.variable.is_some() => launch.credentials.token().map(Some),
+            Self::Program(_) | Self::Url(_) => Ok(None),
+        }
+    }
+}
+
 impl Connection {
+    /// Ends the program, also for those who wait for an answer of it.
+    fn end(&self) {
+        let program = self.program.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(program);
+    }
+
     fn is_over(&self) -> bool {
         self.running.is_closed() || self.running.is_transport_closed()
     }

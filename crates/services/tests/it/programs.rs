@@ -164,6 +164,43 @@ async fn a_program_that_dies_or_floods_is_started_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn threat_068_a_program_whose_secret_changed_or_is_gone_ends_with_what_it_does() {
+    let rig = started(Vec::new()).await;
+    let first = text(&rig, "pid", json!({})).await;
+    let (new, waits) = ("another-key-of-the-shop", json!({ "text": "" }));
+    assert_eq!(text(&rig, "echo", json!({ "text": new })).await, new);
+    let changed = async {
+        rig.secrets.set("key", new);
+        // The new one is masked from the first answer on.
+        let said = text(&rig, "echo", json!({ "text": new })).await;
+        assert_eq!(said, "*".repeat(new.len()));
+    };
+    // It never answers: it is under way when the secret changes.
+    tokio::join!(rig.fails("greedy", waits, Code::AnswerCut), changed);
+    let ended = async |pid: &str| {
+        let gone = async {
+            while lives(pid) {
+                tokio::task::yield_now().await;
+            }
+        };
+        testkit::within("the program's end", gone).await;
+    };
+    ended(&first).await;
+    let second = text(&rig, "pid", json!({})).await;
+    assert_ne!(second, first);
+    assert_eq!(
+        text(&rig, "pid", json!({})).await,
+        second,
+        "the same secret, the same program"
+    );
+    rig.secrets.revoke("key");
+    rig.fails("pid", json!({}), Code::CredentialMissing).await;
+    ended(&second).await;
+    rig.secrets.set("key", new);
+    text(&rig, "pid", json!({})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_program_started_ends_with_the_service() {
     let rig = started(Vec::new()).await;
     let (server, child) = (text(&rig, "pid", json!({})).await, text(&rig, "leave", json!({})).await);

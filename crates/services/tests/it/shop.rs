@@ -231,6 +231,7 @@ impl ServerHandler for Shop {
 pub(crate) struct ShopRig {
     pub(crate) folder: TempDir,
     pub(crate) services: Services,
+    pub(crate) secrets: Secrets,
     pub(crate) tasks: Tasks,
 }
 
@@ -244,15 +245,24 @@ pub(crate) fn settings() -> ServiceSettings {
 }
 
 pub(crate) fn services(catalogue: &Catalogue, settings: ServiceSettings, tasks: &Tasks) -> Services {
+    services_of(catalogue, settings, &known(), tasks)
+}
+
+/// The secrets that there are.
+fn known() -> Secrets {
     let secrets = Secrets::default();
     secrets.set("key", KEY);
+    secrets
+}
+
+fn services_of(catalogue: &Catalogue, settings: ServiceSettings, secrets: &Secrets, tasks: &Tasks) -> Services {
     let dialer = Dialer::new(Arc::new(Names::default()), dial::Settings::default());
     let settings = BTreeMap::from([("shop".to_owned(), settings)]);
     let trust = Trust::only(b"").unwrap();
     let (services, problems) = Services::new(
         catalogue,
         &settings,
-        Arc::new(secrets),
+        Arc::new(secrets.clone()),
         dialer,
         trust,
         tasks.clone(),
@@ -289,10 +299,12 @@ impl ShopRig {
         let asking = options.catalogue(folder.path()).unwrap();
         let tools = services(&asking, settings.clone(), &tasks).tools("shop").await.unwrap();
         mcp(options, &tools).unwrap().write(folder.path()).unwrap();
-        let services = services(&load(folder.path()), settings, &tasks);
+        let secrets = known();
+        let services = services_of(&load(folder.path()), settings, &secrets, &tasks);
         Self {
             folder,
             services,
+            secrets,
             tasks,
         }
     }
