@@ -98,13 +98,9 @@ pub enum ClientCommand {
         #[arg(long, conflicts_with = "by")]
         calls: bool,
     },
-    /// List what the agent wants a person to approve.
-    Approvals {
-        /// In this session only.
-        #[arg(long)]
-        session: Option<String>,
-    },
-    /// Approve what the agent asked, once.
+    /// List what the agent wants a person to approve, or show one of it whole.
+    Approvals(ApprovalsArguments),
+    /// Approve what the agent asked, once: it is shown, and asked about at a terminal.
     #[command(after_help = "Example:\n  belljar approve 0123456789ab")]
     Approve(ApproveArguments),
     /// Deny what the agent asked.
@@ -491,6 +487,44 @@ fn digits(text: &str, what: &str, list: &str) -> Result<String, String> {
     ))
 }
 
+/// Which approvals are shown.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ApprovalsArguments {
+    /// Only one.
+    #[command(subcommand)]
+    pub command: Option<ApprovalsCommand>,
+    /// In this session only.
+    #[arg(long)]
+    pub session: Option<String>,
+}
+
+/// What else can be asked of approvals.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ApprovalsCommand {
+    /// Show one with all that is asked for, and the hash of that.
+    Show {
+        /// The approval's id, or its last twelve digits, as they are listed.
+        #[arg(value_parser = approval_name)]
+        approval: String,
+    },
+}
+
+/// The fewest digits of a hash that stand for what was seen.
+const SHORT_HASH: usize = 12;
+
+/// The beginning of a request's SHA-256.
+fn hash(text: &str) -> Result<String, String> {
+    let text = text.to_ascii_lowercase();
+    let length = text.len();
+    if (SHORT_HASH..=64).contains(&length) && text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return Ok(text);
+    }
+    Err(format!(
+        "a hash is written with at least {SHORT_HASH} of its digits, as `belljar approvals show` shows them"
+    ))
+}
+
 /// What is approved.
 #[derive(Clone, Debug, Args)]
 pub struct ApproveArguments {
@@ -500,6 +534,9 @@ pub struct ApproveArguments {
     /// Whenever this session asks for the same method, tool or host.
     #[arg(long)]
     pub always: bool,
+    /// The beginning of the hash of what was shown, in place of the question at a terminal.
+    #[arg(long, value_name = "DIGITS", value_parser = hash)]
+    pub hash: Option<String>,
     /// Why.
     #[arg(long)]
     pub reason: Option<String>,

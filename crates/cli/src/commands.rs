@@ -19,11 +19,11 @@ use std::io::{IsTerminal, Write};
 pub use self::files::backup;
 pub use self::images::{image_uses, show_images, used_images};
 
-use domain::{ApprovalAnswer, SessionId};
+use domain::SessionId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::arguments::{ClientCommand, PolicyCommand, UserCommand};
+use crate::arguments::{ApprovalsCommand, ClientCommand, PolicyCommand, UserCommand};
 use crate::output::{line, output};
 use crate::render::{Paper, Render, Shown};
 use crate::terminal::harmless;
@@ -83,17 +83,13 @@ pub async fn execute(client: &Client, command: ClientCommand, json: bool) -> Res
             session, calls: true, ..
         } => lists::calls(client, session.as_deref(), json).await?,
         ClientCommand::Usage { session, by, .. } => lists::usage(client, session.as_deref(), by, json).await?,
-        ClientCommand::Approvals { session } => approvals::list(client, session.as_deref(), json).await?,
-        ClientCommand::Approve(arguments) => {
-            let answer = if arguments.always {
-                ApprovalAnswer::Always
-            } else {
-                ApprovalAnswer::Once
-            };
-            approvals::answer(client, &arguments.approval, answer, arguments.reason.as_deref(), json).await?;
-        }
+        ClientCommand::Approvals(arguments) => match arguments.command {
+            Some(ApprovalsCommand::Show { approval }) => approvals::show(client, &approval, json).await?,
+            None => approvals::list(client, arguments.session.as_deref(), json).await?,
+        },
+        ClientCommand::Approve(arguments) => return approvals::approve(client, &arguments, json).await,
         ClientCommand::Deny { approval, reason } => {
-            approvals::answer(client, &approval, ApprovalAnswer::Deny, reason.as_deref(), json).await?;
+            approvals::deny(client, &approval, reason.as_deref(), json).await?;
         }
         ClientCommand::Policy(PolicyCommand::Explain(arguments)) => {
             return policy::explain(client, &arguments, json).await;

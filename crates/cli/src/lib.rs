@@ -23,9 +23,9 @@ mod terminal;
 mod watch;
 
 pub use arguments::{
-    ApproveArguments, AuditArguments, ByArgument, ClientCommand, DecisionArgument, DeliveryArgument, FilesArguments,
-    GetArguments, ImageCommand, ListArguments, Noted, PutArguments, RunArguments, SandboxCommand, TokenCommand,
-    UserCommand,
+    ApprovalsArguments, ApprovalsCommand, ApproveArguments, AuditArguments, ByArgument, ClientCommand,
+    DecisionArgument, DeliveryArgument, FilesArguments, GetArguments, ImageCommand, ListArguments, Noted, PutArguments,
+    RunArguments, SandboxCommand, TokenCommand, UserCommand,
 };
 pub use client::{Client, ClientError};
 pub use commands::{backup, execute, image_uses, show_images, used_images};

@@ -51,7 +51,35 @@ async fn a_run_says_what_it_waits_for_and_goes_on_when_it_is_answered() {
         assert_eq!(cells[..5], [&id[24..], "mine", "ada", "tool", "exec"], "{table:?}");
         let none = ada(&world, folder, &["approve", "000000000000"], "").await;
         assert!(none.code == 1 && none.notes.contains("belljar approvals"), "{none:?}");
-        let approved = ada(&world, folder, &["approve", cells[0]], "").await;
+        // What nobody is shown, nobody approves.
+        let unseen = ada(&world, folder, &["approve", &id], "y\n").await;
+        assert!(
+            unseen.code == 2 && unseen.notes.contains("approvals show"),
+            "{unseen:?}"
+        );
+        let other = ada(&world, folder, &["approve", &id, "--hash", "0123456789ab"], "").await;
+        assert!(
+            other.code == 2 && other.notes.contains("and not 0123456789ab"),
+            "{other:?}"
+        );
+        let whole = ada(&world, folder, &["approvals", "show", &id, "--json"], "").await;
+        let whole: Value = serde_json::from_str(&whole.out).unwrap();
+        assert_eq!(whole["state"], "pending");
+        let sha256 = whole["sha256"].as_str().unwrap();
+        let short = ada(&world, folder, &["approve", &id, "--hash", &sha256[..11]], "").await;
+        assert!(short.code == 2 && short.notes.contains("at least 12"), "{short:?}");
+        let shown = ada(&world, folder, &["approvals", "show", &id], "").await;
+        assert!(
+            shown.out.contains("print(\\u001b]0;approved\\u0007\u{fffd})") && shown.out.contains(&sha256[..16]),
+            "{shown:?}"
+        );
+        let approved = ada(
+            &world,
+            folder,
+            &["approve", cells[0], "--hash", &sha256[..12].to_uppercase()],
+            "",
+        )
+        .await;
         let denied = ada(&world, folder, &["deny", &id], "").await;
         (id, approved, denied)
     };
@@ -69,12 +97,42 @@ async fn a_run_says_what_it_waits_for_and_goes_on_when_it_is_answered() {
         "{denied:?}"
     );
     assert_eq!(came.code, 0, "{came:?}");
-    assert!(came.notes.contains(&format!("belljar approve {id}")), "{came:?}");
+    assert!(
+        came.notes.contains(&format!("belljar approve {id} --hash ")),
+        "{came:?}"
+    );
     assert!(
         came.notes.contains(harmless) && !came.notes.contains('\u{1b}'),
         "{came:?}"
     );
     assert!(came.out.ends_with("So be it.\n"), "{came:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_a_terminal_what_is_approved_is_shown_and_asked_about() {
+    let world = world().await;
+    let folder = tempdir().unwrap();
+    let folder = folder.path();
+    will_call(&world, "rm");
+    let run = ada(&world, folder, &["run", "do it", "--session", "mine"], "");
+    let answers = async {
+        let question = asked(&world, folder).await;
+        let id = question["id"].as_str().unwrap().to_owned();
+        let at_terminal = async |typed: &str, code: i32| {
+            let mut terminal = Terminal::open(&world, folder, &format!("approve {id}"));
+            terminal.goes();
+            terminal.shows("approve it?").await;
+            assert!(terminal.seen().contains("\"code\": \"rm\""), "{:?}", terminal.seen());
+            terminal.types(typed).await;
+            assert_eq!(terminal.ends().await, code, "{:?}", terminal.seen());
+        };
+        at_terminal("perhaps\n", 1).await;
+        assert_eq!(asked(&world, folder).await["state"], "pending");
+        at_terminal("y\n", 0).await;
+    };
+    let (came, ()) = tokio::join!(run, answers);
+    assert_eq!(came.code, 0, "{came:?}");
+    assert_eq!(world.inside.made(), ["rm"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

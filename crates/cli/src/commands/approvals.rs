@@ -10,9 +10,10 @@ use super::lists::session as session_of;
 use super::table::{Column, last_digits, table};
 use super::typed::Typed;
 use super::{output, resolve, say};
+use crate::arguments::ApproveArguments;
 use crate::render::{Render, exact};
-use crate::terminal::one_line;
-use crate::{Client, ClientError};
+use crate::terminal::{harmless, one_line};
+use crate::{Client, ClientError, Outcome};
 
 pub(super) async fn list(client: &Client, session: Option<&str>, json: bool) -> Result<(), ClientError> {
     let path = match session {
@@ -56,24 +57,113 @@ fn word(row: &Value, name: &str) -> String {
     row[name].as_str().unwrap_or_default().to_owned()
 }
 
-/// Shows the whole request, and answers that very one.
-pub(super) async fn answer(
+/// Shows one whole.
+pub(super) async fn show(client: &Client, approval: &str, json: bool) -> Result<(), ClientError> {
+    let (approval, asked) = find(client, approval).await?;
+    if json {
+        return say(json, &asked, "");
+    }
+    let mut out = std::io::stdout().lock();
+    for name in ["id", "session", "kind", "subject", "reason", "state"] {
+        writeln!(out, "{name}: {}", harmless(&word(&asked, name))).map_err(output)?;
+    }
+    writeln!(out, "request:").map_err(output)?;
+    tell(&mut out, &asked).map_err(output)?;
+    if asked["state"] == "pending" {
+        writeln!(out, "to approve this and nothing else: {}", command(approval, &asked)).map_err(output)?;
+    }
+    Ok(())
+}
+
+/// Shows the whole request and approves that very one: where somebody says yes to it, or has seen it before.
+pub(super) async fn approve(client: &Client, arguments: &ApproveArguments, json: bool) -> Result<Outcome, ClientError> {
+    let (approval, asked) = find(client, &arguments.approval).await?;
+    let sha256 = word(&asked, "sha256");
+    if !json {
+        tell(&mut std::io::stderr().lock(), &asked).map_err(output)?;
+    }
+    match &arguments.hash {
+        Some(seen) if !sha256.starts_with(seen.as_str()) => {
+            return Err(ClientError::Usage(format!(
+                "what is asked has the hash {}, and not {seen}: `belljar approvals show {approval}` shows it",
+                beginning(&sha256)
+            )));
+        }
+        Some(_) => {}
+        // What is over is refused with the reason.
+        None if asked["state"] != "pending" => {}
+        None if json || !person() => {
+            return Err(ClientError::Usage(format!(
+                "nobody is at a terminal to be shown what is approved: look at it with `belljar approvals show {approval}`, \
+                 and say so with --hash and the beginning of its hash"
+            )));
+        }
+        None => {
+            let mut typed = Typed::default();
+            typed.forget();
+            let mut notes = std::io::stderr();
+            let asking = write!(notes, "approve it? y: yes · anything else: not now ");
+            asking.and_then(|()| notes.flush()).map_err(output)?;
+            let line = typed.line().await.unwrap_or_default();
+            if !matches!(line.trim(), "y" | "yes") {
+                say(json, &asked, "not answered: it still waits, and `belljar deny` says no")?;
+                return Ok(Outcome::Failed);
+            }
+        }
+    }
+    let answer = if arguments.always {
+        ApprovalAnswer::Always
+    } else {
+        ApprovalAnswer::Once
+    };
+    let decided = decide(client, approval, answer, arguments.reason.as_deref(), &sha256).await?;
+    say(json, &decided, &word(&decided, "state").replace('_', " "))?;
+    Ok(Outcome::Done)
+}
+
+/// Shows the whole request, and denies it.
+pub(super) async fn deny(
     client: &Client,
     approval: &str,
-    answer: ApprovalAnswer,
     reason: Option<&str>,
     json: bool,
 ) -> Result<(), ClientError> {
-    let approval = found(client, approval).await?;
-    let asked: Value = client.get(&format!("/approvals/{approval}")).await?;
+    let (approval, asked) = find(client, approval).await?;
     if !json {
-        let mut notes = std::io::stderr().lock();
-        for line in exact(&asked["request"]) {
-            writeln!(notes, "  {line}").map_err(output)?;
-        }
+        tell(&mut std::io::stderr().lock(), &asked).map_err(output)?;
     }
-    let decided = decide(client, approval, answer, reason, &word(&asked, "sha256")).await?;
+    let decided = decide(client, approval, ApprovalAnswer::Deny, reason, &word(&asked, "sha256")).await?;
     say(json, &decided, &word(&decided, "state").replace('_', " "))
+}
+
+async fn find(client: &Client, named: &str) -> Result<(ApprovalId, Value), ClientError> {
+    let approval = found(client, named).await?;
+    Ok((approval, client.get(&format!("/approvals/{approval}")).await?))
+}
+
+/// The whole request, and how its hash begins.
+fn tell(out: &mut impl Write, asked: &Value) -> std::io::Result<()> {
+    for line in exact(&asked["request"]) {
+        writeln!(out, "  {line}")?;
+    }
+    writeln!(out, "hash: {}", beginning(&word(asked, "sha256")))
+}
+
+/// How a hash begins: enough of it that no other is found which begins so by chance.
+fn beginning(sha256: &str) -> &str {
+    sha256.get(..16).unwrap_or(sha256)
+}
+
+/// What approves a request that was shown.
+fn command(approval: ApprovalId, asked: &Value) -> String {
+    let always = if asked["proposal"] == true { " --always" } else { "" };
+    let hash = word(asked, "sha256");
+    format!("belljar approve {approval}{always} --hash {}", beginning(&hash))
+}
+
+/// Whether somebody is there who sees what is shown, and can answer.
+fn person() -> bool {
+    std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 async fn decide(
@@ -106,7 +196,7 @@ pub(super) struct Asking {
 impl Asking {
     pub(super) fn new(json: bool) -> Self {
         Self {
-            person: !json && std::io::stdin().is_terminal() && std::io::stderr().is_terminal(),
+            person: !json && person(),
             json,
             questions: VecDeque::new(),
             shown: false,
@@ -140,8 +230,9 @@ impl Asking {
                     } else {
                         ("", "")
                     };
+                    let hash = beginning(sha256);
                     let line = format!(
-                        "    waits for {who}`belljar approve {approval}{always}`, or `belljar deny {approval} --reason …`"
+                        "    waits for {who}`belljar approve {approval}{always} --hash {hash}`, or `belljar deny {approval} --reason …`"
                     );
                     render.note("33", &line)?;
                 }
