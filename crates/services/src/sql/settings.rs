@@ -31,7 +31,8 @@ pub struct DatabaseSettings {
     pub name: Option<String>,
     /// The file, of SQLite.
     pub file: Option<PathBuf>,
-    /// Schemas whose tables may be read; `public` of Postgres, the database itself of MySQL and MariaDB, where it is left out.
+    /// Schemas whose tables may be read; `public` of Postgres, `PUBLIC` of Snowflake, the database itself of MySQL and MariaDB, where
+    /// it is left out.
     pub schemas: Vec<String>,
     /// Functions of the database's own that statements may use, as `schema.name`. Of Postgres.
     pub functions: Vec<String>,
@@ -159,6 +160,7 @@ impl Bound {
             }),
             schemas: match (&database.schemas[..], engine) {
                 ([], Engine::Postgres) => vec!["public".to_owned()],
+                ([], Engine::Snowflake) => vec!["PUBLIC".to_owned()],
                 ([], Engine::MySql | Engine::MariaDb) => vec![name.clone()],
                 (schemas, _) => schemas.to_vec(),
             },

@@ -1,8 +1,8 @@
 //! Snowflake, by its SQL API, version 2: <https://docs.snowflake.com/en/developer-guide/sql-api/reference>.
 //!
-//! It knows no transaction that only reads: what holds there besides the guard is the role.
+//! It knows no transaction that only reads: what holds there besides the guard is the role, which is judged before it is used.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE};
@@ -10,7 +10,9 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use lifecycle::Tasks;
 use scrub::Scrub;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 use url::Url;
+use worker::Checked;
 
 use super::Asked;
 use super::rows::{Cell, Rows};
@@ -27,6 +29,20 @@ use crate::{Code, Failure};
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
+/// Roles that rule an account, or all that is in it.
+const RULING: [&str; 6] = [
+    "ACCOUNTADMIN",
+    "SECURITYADMIN",
+    "SYSADMIN",
+    "USERADMIN",
+    "ORGADMIN",
+    "GLOBALORGADMIN",
+];
+/// How long a judgement of the role counts, of which nobody says that it changed.
+const JUDGED: Duration = Duration::from_secs(60);
+/// The most bytes of what is said of it.
+const ROLE_BYTES: u64 = 1 << 20;
+
 /// An account.
 pub(super) struct Snowflake {
     api: Arc<Api>,
@@ -34,6 +50,8 @@ pub(super) struct Snowflake {
     schemas: Vec<String>,
     warehouse: Option<String>,
     role: Option<String>,
+    /// When the role was found to be good.
+    judged: Mutex<Option<Instant>>,
 }
 
 struct Api {
@@ -79,31 +97,92 @@ impl Snowflake {
             schemas: bound.schemas.clone(),
             warehouse: bound.warehouse.clone(),
             role: bound.role.clone(),
+            judged: Mutex::default(),
         })
     }
 
     /// Our own statements: one lists tables, one describes one.
     pub(super) fn catalogue(&self, tables: bool) -> String {
-        let text = if tables {
-            "SELECT TABLE_SCHEMA AS \"schema\", TABLE_NAME AS \"name\", LOWER(TABLE_TYPE) AS \"kind\", ROW_COUNT AS \"rows\", \
-             COMMENT AS \"comment\" FROM INFORMATION_SCHEMA.TABLES WHERE TABLE_SCHEMA <> 'INFORMATION_SCHEMA' \
-             AND COALESCE(?, TABLE_SCHEMA) = TABLE_SCHEMA ORDER BY 1, 2"
+        let schemas: Vec<String> = self
+            .schemas
+            .iter()
+            .map(|schema| literal(&schema.to_uppercase()))
+            .collect();
+        let listed = format!("UPPER(TABLE_SCHEMA) IN ({})", schemas.join(", "));
+        if tables {
+            format!(
+                "SELECT TABLE_SCHEMA AS \"schema\", TABLE_NAME AS \"name\", LOWER(TABLE_TYPE) AS \"kind\", ROW_COUNT AS \"rows\", \
+                 COMMENT AS \"comment\" FROM INFORMATION_SCHEMA.TABLES WHERE {listed} \
+                 AND COALESCE(?, TABLE_SCHEMA) = TABLE_SCHEMA ORDER BY 1, 2"
+            )
         } else {
-            "SELECT COLUMN_NAME AS \"name\", DATA_TYPE AS \"type\", IS_NULLABLE = 'YES' AS \"nullable\", FALSE AS \"key\", \
-             COMMENT AS \"comment\" FROM INFORMATION_SCHEMA.COLUMNS WHERE COALESCE(?, TABLE_SCHEMA) = TABLE_SCHEMA \
-             AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION"
+            format!(
+                "SELECT COLUMN_NAME AS \"name\", DATA_TYPE AS \"type\", IS_NULLABLE = 'YES' AS \"nullable\", FALSE AS \"key\", \
+                 COMMENT AS \"comment\" FROM INFORMATION_SCHEMA.COLUMNS WHERE {listed} \
+                 AND COALESCE(?, TABLE_SCHEMA) = TABLE_SCHEMA AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION"
+            )
+        }
+    }
+
+    /// Refuses a role that rules: by itself, or beside it, as a user's other roles do where they count as well.
+    async fn judge(&self, asked: &Asked, tasks: &Tasks) -> Result<(), Failure> {
+        let judged = || self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        if judged().is_some_and(|at| at.elapsed() < JUDGED) {
+            return Ok(());
+        }
+        let question = Asked {
+            what: asked.what.clone(),
+            statement: Checked {
+                text: "SELECT CURRENT_ROLE(), CURRENT_SECONDARY_ROLES()".to_owned(),
+                ..Checked::default()
+            },
+            parameters: Vec::new(),
+            ours: true,
+            deadline: asked.deadline,
         };
-        text.to_owned()
+        let body = self.body(&question, 1)?;
+        let answer = self.finished(&question, &body, ROLE_BYTES, tasks).await?;
+        let Some([Value::String(role), beside]) = answer["data"][0].as_array().map(Vec::as_slice) else {
+            return Err(malformed(asked, "it does not say which role there is"));
+        };
+        // `{"roles":"A,B","value":"ALL"}`
+        let beside = beside.as_str().unwrap_or_default().to_ascii_uppercase();
+        let beside = beside.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+        let role = role.to_ascii_uppercase();
+        if let Some(rules) = [role.as_str()]
+            .into_iter()
+            .chain(beside)
+            .find(|role| RULING.contains(role))
+        {
+            let service = &self.api.service;
+            return Err(Failure::new(
+                Code::CredentialRefused,
+                format!("{}: the role {rules} may do everything in the account, and is not used", asked.what),
+            )
+            .remedy(format!(
+                "an administrator makes a role that only reads, says it in services.{service}.database.role, and takes the user's \
+                 secondary roles away: ALTER USER … SET DEFAULT_SECONDARY_ROLES = ()"
+            )));
+        }
+        *judged() = Some(Instant::now());
+        Ok(())
     }
 
     pub(super) async fn run(&self, asked: &Asked, rows: &mut Rows, tasks: &Tasks) -> Result<(), Failure> {
         self.resolve(asked)?;
+        self.judge(asked, tasks).await?;
+        let body = self.body(asked, rows.limit())?;
+        let first = self.finished(asked, &body, rows.bytes(), tasks).await?;
+        self.take(asked, first, rows, tasks).await
+    }
+
+    /// Has a statement run, and waits for its end: its first partition.
+    async fn finished(&self, asked: &Asked, body: &Value, bytes: u64, tasks: &Tasks) -> Result<Value, Failure> {
         let mut running = Running {
             api: &self.api,
             tasks,
             handle: None,
         };
-        let body = self.body(asked, rows.limit())?;
         let id = hex::encode(rand::random::<[u8; 16]>());
         let id = format!(
             "{}-{}-{}-{}-{}",
@@ -114,10 +193,7 @@ impl Snowflake {
             &id[20..]
         );
         let target = format!("/api/v2/statements?requestId={id}");
-        let mut answer = self
-            .api
-            .ask(Method::POST, &target, &body, asked, rows.bytes(), tasks)
-            .await?;
+        let mut answer = self.api.ask(Method::POST, &target, body, asked, bytes, tasks).await?;
         let mut wait = FIRST_WAIT;
         while answer.0 == StatusCode::ACCEPTED {
             let handle = handle(asked, &answer.1)?;
@@ -127,11 +203,11 @@ impl Snowflake {
             let target = format!("/api/v2/statements/{handle}");
             answer = self
                 .api
-                .ask(Method::GET, &target, &Value::Null, asked, rows.bytes(), tasks)
+                .ask(Method::GET, &target, &Value::Null, asked, bytes, tasks)
                 .await?;
         }
         running.handle = None;
-        self.take(asked, answer.1, rows, tasks).await
+        Ok(answer.1)
     }
 
     /// Takes the rows of every partition.
@@ -185,8 +261,7 @@ impl Snowflake {
     fn resolve(&self, asked: &Asked) -> Result<(), Failure> {
         for named in &asked.statement.relations {
             let schema = named.schema.clone().unwrap_or_default();
-            let is_listed = self.schemas.is_empty()
-                || schema.is_empty()
+            let is_listed = schema.is_empty()
                 || self.schemas.iter().any(|listed| {
                     listed.eq_ignore_ascii_case(&schema)
                         || schema.eq_ignore_ascii_case(&format!("{}.{listed}", self.database))
@@ -340,7 +415,7 @@ impl Drop for Running<'_> {
         tasks.spawn_until_stopped(async move {
             let asked = Asked {
                 what: api.service.clone(),
-                statement: worker::Checked::default(),
+                statement: Checked::default(),
                 parameters: Vec::new(),
                 ours: true,
                 deadline: tokio::time::Instant::now() + LONGEST_WAIT,
@@ -352,6 +427,11 @@ impl Drop for Running<'_> {
                 .await;
         });
     }
+}
+
+/// A text in a statement of ours.
+fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
 /// The statement's name, which becomes part of a path.

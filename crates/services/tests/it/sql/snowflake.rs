@@ -17,12 +17,20 @@ use crate::rig::guard;
 /// What was asked: verb, target, body.
 type Asked = Arc<Mutex<Vec<(String, String, Value)>>>;
 
+/// A role, and what else counts.
+type Role = Arc<Mutex<(&'static str, &'static str)>>;
+
 /// An account that runs every statement late, and gives it in two partitions.
 async fn account() -> (u16, Asked) {
+    account_of(Arc::new(Mutex::new(("READING", r#"{"roles":"","value":""}"#)))).await
+}
+
+/// The same, of this role.
+async fn account_of(role: Role) -> (u16, Asked) {
     let asked = Asked::default();
     let log = Arc::clone(&asked);
     let app = Router::new().fallback(move |request: Request| {
-        let log = Arc::clone(&log);
+        let (log, role) = (Arc::clone(&log), Arc::clone(&role));
         async move {
             let (head, body) = request.into_parts();
             assert_eq!(head.headers["x-snowflake-authorization-token-type"], "KEYPAIR_JWT");
@@ -43,7 +51,14 @@ async fn account() -> (u16, Asked) {
                 "resultSetMetaData": { "numRows": 2, "format": "jsonv2", "rowType": kinds, "partitionInfo": [{ "rowCount": 1 }, { "rowCount": 1 }] },
                 "data": [["9007199254740993", "1769860800.500000000", "20484", "{\"a\":1}", "true", "DEADBEEF"]],
             });
+            let (name, beside) = *role.lock().unwrap();
+            let of_role = json!({
+                "statementHandle": handle,
+                "resultSetMetaData": { "rowType": [{ "name": "A", "type": "text" }, { "name": "B", "type": "text" }] },
+                "data": [[name, beside]],
+            });
             let (status, answer) = match (head.method.as_str(), &*target) {
+                ("POST", _) if body["statement"].as_str().is_some_and(|text| text.contains("CURRENT_ROLE()")) => (200, of_role),
                 ("POST", _) if body["statement"].as_str().is_some_and(|text| text.contains("NOTHERE")) => (
                     422,
                     json!({ "code": "002003", "message": "SQL compilation error:\nObject 'NOTHERE' does not exist or not authorized.", "sqlState": "42S02", "statementHandle": handle }),
@@ -69,6 +84,10 @@ fn open(port: u16) -> Database {
 }
 
 fn patient(port: u16, timeout: &str) -> Database {
+    database(port, timeout, &["PUBLIC"])
+}
+
+fn database(port: u16, timeout: &str, schemas: &[&str]) -> Database {
     let catalogue = catalogue(timeout);
     let key: Reference = "store:key".parse().unwrap();
     let secrets = BTreeMap::from([(key, Secret::new(include_str!("../keys/rsa.pem")))]);
@@ -82,7 +101,7 @@ fn patient(port: u16, timeout: &str) -> Database {
             host: Some("127.0.0.1".to_owned()),
             port: Some(port),
             name: Some("SHOP".to_owned()),
-            schemas: vec!["PUBLIC".to_owned()],
+            schemas: schemas.iter().map(|schema| (*schema).to_owned()).collect(),
             warehouse: Some("SMALL".to_owned()),
             role: Some("READING".to_owned()),
             tls: TransportSecurity::Off,
@@ -107,6 +126,11 @@ async fn a_statement_is_waited_for_and_its_partitions_fetched() {
         ])
     );
     let asked = asked.lock().unwrap();
+    assert_eq!(
+        asked[0].2["statement"],
+        "SELECT CURRENT_ROLE(), CURRENT_SECONDARY_ROLES()"
+    );
+    let asked = &asked[1..];
     let (verb, target, body) = &asked[0];
     assert!(
         verb == "POST" && target.starts_with("/api/v2/statements?requestId="),
@@ -143,6 +167,68 @@ async fn threat_094_a_statement_that_is_late_is_cancelled() {
         }
     };
     testkit::within("the statement is cancelled", cancelled).await;
+}
+
+#[tokio::test]
+async fn a_role_that_rules_is_refused_before_any_statement_of_the_sessions_runs() {
+    let role = Role::default();
+    let (port, asked) = account_of(Arc::clone(&role)).await;
+    let database = open(port);
+    for (name, beside) in [
+        ("ACCOUNTADMIN", ""),
+        ("SYSADMIN", ""),
+        ("READING", r#"{"roles":"READING,ACCOUNTADMIN","value":"ALL"}"#),
+    ] {
+        *role.lock().unwrap() = (name, beside);
+        let failure = database.query("SELECT * FROM orders").await.unwrap_err();
+        assert_eq!(failure.code, Code::CredentialRefused, "{failure:?}");
+        assert!(
+            failure.message.contains("may do everything in the account"),
+            "{failure}"
+        );
+    }
+    assert!(
+        asked
+            .lock()
+            .unwrap()
+            .iter()
+            .all(|(.., body)| body["statement"].as_str().unwrap().contains("CURRENT_ROLE()"))
+    );
+    *role.lock().unwrap() = ("READING", r#"{"roles":"REPORTS","value":"ALL"}"#);
+    database.query("SELECT * FROM orders").await.unwrap();
+}
+
+#[tokio::test]
+async fn tables_and_columns_are_those_of_the_schemas_that_may_be_read() {
+    let (port, asked) = account().await;
+    let ours = |call: usize| {
+        let asked = asked.lock().unwrap();
+        let statements = asked.iter().filter_map(|(.., body)| body["statement"].as_str());
+        let ours: Vec<_> = statements
+            .filter(|text| text.contains("INFORMATION_SCHEMA"))
+            .map(str::to_owned)
+            .collect();
+        ours[call].clone()
+    };
+    let some = database(port, "20s", &["reports", "O'Hara"]);
+    some.call("tables", json!({})).await.unwrap();
+    some.call("columns", json!({ "table": "SECRET.PAY" })).await.unwrap();
+    for call in [0, 1] {
+        let text = ours(call);
+        assert!(
+            text.contains("WHERE UPPER(TABLE_SCHEMA) IN ('REPORTS', 'O''HARA') AND "),
+            "{text}"
+        );
+    }
+    // Where none is named there is one all the same.
+    let unsaid = database(port, "20s", &[]);
+    unsaid.call("tables", json!({})).await.unwrap();
+    assert!(ours(2).contains("IN ('PUBLIC')"), "{}", ours(2));
+    let failure = unsaid.query("SELECT * FROM secret.pay").await.unwrap_err();
+    assert!(
+        failure.message.contains("in a schema that may not be read"),
+        "{failure}"
+    );
 }
 
 #[tokio::test]
