@@ -1,5 +1,7 @@
 //! A request and its answer, made again where that does no harm.
 
+use std::sync::{Mutex, PoisonError};
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, StatusCode};
@@ -27,7 +29,12 @@ const REFUSAL_BYTES: u64 = 64 << 10;
 /// What came back.
 pub(crate) enum Received {
     /// Everything.
-    Whole { body: Bytes, headers: HeaderMap },
+    Whole {
+        body: Bytes,
+        headers: HeaderMap,
+        /// What must not come back, for whoever hands on a header.
+        scrub: Scrub,
+    },
     /// The beginning.
     Flowing { body: Box<Incoming>, media_type: String },
 }
@@ -42,6 +49,15 @@ pub(crate) struct Exchange<'a> {
     pub(crate) deadline: Instant,
     /// Whether a repeat does no harm.
     pub(crate) may_repeat: bool,
+    /// What the last answer said that was a no.
+    pub(crate) refused: Mutex<Option<Refused>>,
+}
+
+/// An answer that says no, freed of what must not come back.
+pub(crate) struct Refused {
+    pub(crate) body: Bytes,
+    pub(crate) headers: HeaderMap,
+    pub(crate) scrub: Scrub,
 }
 
 impl Exchange<'_> {
@@ -90,14 +106,19 @@ impl Exchange<'_> {
                 redirects += 1;
                 continue;
             }
-            let refusal = self.refusal(status, response.headers());
+            let headers = response.headers().clone();
+            let refusal = self.refusal(status, &headers);
             let bounds = self.bounds(REFUSAL_BYTES);
             let scrub = Scrub::of(&given.secrets);
             let said = match Incoming::new(response, self.plan.client.clone(), &scrub, bounds) {
                 Ok(incoming) => incoming.whole().await.unwrap_or_default(),
                 Err(_) => Bytes::new(),
             };
-            return Err(refusal.failure(&said));
+            let failure = refusal.failure(&said);
+            let body = withhold::from_text(said).unwrap_or_default();
+            let refused = Refused { body, headers, scrub };
+            *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refused);
+            return Err(failure);
         }
     }
 
@@ -141,7 +162,7 @@ impl Exchange<'_> {
                 )
             })?;
         }
-        Ok(Received::Whole { body, headers })
+        Ok(Received::Whole { body, headers, scrub })
     }
 
     fn refusal(&self, status: StatusCode, headers: &HeaderMap) -> Refusal<'_> {

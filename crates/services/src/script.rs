@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, ETAG};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use lifecycle::Tasks;
+use scrub::Scrub;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -52,6 +53,10 @@ const OURS: [&str; 12] = [
     "transfer-encoding",
     "upgrade",
 ];
+
+/// Headers that a script is told of, and how the names of those begin that tell of rates.
+const TOLD: [HeaderName; 5] = [CONTENT_TYPE, ETAG, LAST_MODIFIED, LINK, RETRY_AFTER];
+const RATES: [&str; 3] = ["ratelimit", "x-ratelimit-", "x-rate-limit-"];
 
 /// A script, ready to be called.
 pub(crate) struct ScriptPlan {
@@ -175,6 +180,7 @@ impl Fetching<'_> {
             tasks: self.tasks,
             deadline: self.deadline,
             may_repeat: verb == http::Method::GET || self.reading.idempotent || self.reading.access == Access::Read,
+            refused: Mutex::default(),
         };
         let outgoing = Outgoing {
             verb,
@@ -183,20 +189,25 @@ impl Fetching<'_> {
             body: body.into(),
         };
         match exchange.run(outgoing).await {
-            Ok(Received::Whole { body, headers }) => Ok(json!({
+            Ok(Received::Whole { body, headers, scrub }) => Ok(json!({
                 "ok": true,
-                "headers": told(&headers),
+                "headers": told(&headers, &scrub),
                 "body": String::from_utf8_lossy(&body),
             })),
             // Answers are read as texts, which come whole.
             Ok(Received::Flowing { .. }) => Err(wrong(what, "was answered with something that is no text")),
             Err(failure) if matches!(failure.code, Code::NotFound | Code::Refused) => {
+                let refused = exchange.refused.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let (headers, body) = match &refused {
+                    Some(refused) => (told(&refused.headers, &refused.scrub), &refused.body[..]),
+                    None => (json!({}), &[][..]),
+                };
                 let told = json!({
                     "ok": false,
                     "code": failure.code.as_str(),
                     "message": failure.message,
-                    "headers": {},
-                    "body": "",
+                    "headers": headers,
+                    "body": String::from_utf8_lossy(body),
                 });
                 self.remember(failure);
                 Ok(told)
@@ -281,11 +292,16 @@ fn below(base: &Url, path: &str) -> Option<Url> {
     (inside && url.origin() == base.origin() && url.fragment().is_none()).then_some(url)
 }
 
-/// The headers that a script is told of.
-fn told(headers: &HeaderMap) -> Value {
-    let told = [CONTENT_TYPE, ETAG].into_iter().filter_map(|name| {
-        let text = headers.get(&name)?.to_str().ok()?.to_owned();
-        Some((name.as_str().to_owned(), Value::from(text)))
+/// The headers that a script is told of, as they are but for the credential: what an answer is, where the next part of it is, and how
+/// much may still be asked for.
+fn told(headers: &HeaderMap, scrub: &Scrub) -> Value {
+    let is_told =
+        |name: &HeaderName| TOLD.contains(name) || RATES.iter().any(|beginning| name.as_str().starts_with(beginning));
+    let told = headers.keys().filter(|name| is_told(name)).filter_map(|name| {
+        let values = headers.get_all(name).iter().map(HeaderValue::to_str);
+        let text = values.collect::<Result<Vec<_>, _>>().ok()?.join(", ");
+        let clean = scrub.clean(text.into());
+        Some((name.as_str().to_owned(), Value::from(String::from_utf8_lossy(&clean))))
     });
     Value::Object(told.collect())
 }

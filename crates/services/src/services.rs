@@ -233,13 +233,14 @@ impl Services {
             may_repeat: definition.access == Access::Read
                 || definition.idempotent
                 || asked.idempotency_header.is_some(),
+            refused: Default::default(),
         };
         match exchange.run(request).await? {
             Received::Flowing { body, media_type } => {
                 let held = self.hold(places, deadline);
                 Ok(Answer::flowing(media_type, body, held))
             }
-            Received::Whole { body, headers } => {
+            Received::Whole { body, headers, .. } => {
                 let text = result(definition, &method.what, &http.base, &body, &headers, cursor.as_deref())?;
                 Ok(Answer::json(text))
             }

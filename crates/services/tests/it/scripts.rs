@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use services::{Bound, Call, Catalogue, Code, Failure, ServiceSettings, Services, Trust};
 use worker::Worker;
 
-use crate::rig::{HOST, KEY, Names, Secrets, Upstream, assert_clean, guard, guard_with, ok, status};
+use crate::rig::{HOST, KEY, Names, Secrets, Upstream, assert_clean, guard, guard_with, ok, status, with};
 
 const DEFINITION: &str = r#"
 name = "glue"
@@ -58,6 +58,12 @@ export async function run({ what, where }) {
     case "globals": return Object.getOwnPropertyNames(globalThis).filter((name) => /^(fetch|process|require|Deno|std|os)$/.test(name));
     case "headers": return (await fetch("/contacts/1", { headers: { [where]: "x" } })).ok;
     case "fetch": return (await fetch(where)).text();
+    case "told": {
+      const answer = await fetch(where);
+      const names = ["link", "x-ratelimit-remaining", "ratelimit-reset", "etag", "set-cookie", "x-internal", "retry-after"];
+      const headers = names.map((name) => answer.headers.get(name));
+      return { ok: answer.ok, code: answer.code ?? null, headers, body: await answer.text() };
+    }
   }
 }
 "#;
@@ -171,6 +177,51 @@ async fn a_script_puts_requests_together_and_never_sees_the_credential() {
         (seen[3].header("x-team"), seen[3].header("content-type")),
         ("sales", "application/json")
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_is_told_of_harmless_headers_and_of_what_a_refusal_says_without_the_credential() {
+    let upstream = Upstream::start(|request, _| {
+        let answer = match request.target.as_str() {
+            "/v1/page" => ok(json!([1])),
+            _ => status(409, json!({ "message": "no", "taken_by": 7, "echo": KEY })),
+        };
+        let link = format!("<https://api.example.com/page?key={KEY}&page=2>; rel=\"next\"");
+        let headers = [
+            ("link", link.as_str()),
+            ("x-ratelimit-remaining", "41"),
+            ("ratelimit-reset", "7"),
+            ("etag", "\"a\""),
+            ("set-cookie", "session=1"),
+            ("x-internal", "rack 7"),
+        ];
+        headers
+            .into_iter()
+            .fold(answer, |answer, (name, value)| with(answer, name, value))
+    })
+    .await;
+    let glue = glue(&upstream.base(), "", guard());
+    let masked = "*".repeat(KEY.len());
+    let link = format!("<https://api.example.com/page?key={masked}&page=2>; rel=\"next\"");
+    let headers = json!([link, "41", "7", "\"a\"", null, null, null]);
+    let told = glue
+        .ask("run", json!({ "what": "told", "where": "/page" }))
+        .await
+        .unwrap();
+    assert_eq!(
+        told,
+        json!({ "ok": true, "code": null, "headers": headers, "body": "[1]" })
+    );
+    let told = glue
+        .ask("run", json!({ "what": "told", "where": "/taken" }))
+        .await
+        .unwrap();
+    assert_eq!(
+        (&told["ok"], &told["code"], &told["headers"]),
+        (&json!(false), &json!("upstream_refused"), &headers)
+    );
+    let body: Value = serde_json::from_str(told["body"].as_str().unwrap()).unwrap();
+    assert_eq!(body, json!({ "message": "no", "taken_by": 7, "echo": masked }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
