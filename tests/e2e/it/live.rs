@@ -120,7 +120,8 @@ fn shipped() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../services")
 }
 
-/// `belljar service call`, with a configuration of its own.
+/// `belljar service call`, with a configuration of its own. What an MCP server says of its tools is approved first, in a copy: what ships
+/// is only what was publicly known of them.
 fn call(live: &Live, bound: &str, variables: &[(&str, &str)]) -> Output {
     let folder = tempfile::tempdir().expect("make a folder");
     let config = folder.path().join("belljar.toml");
@@ -129,16 +130,42 @@ fn call(live: &Live, bound: &str, variables: &[(&str, &str)]) -> Output {
         format!("[server]\ndata = {:?}\nuser = \"root\"\n{bound}\n", folder.path()),
     )
     .expect("write a configuration");
-    let mut command = Command::new(belljar());
-    command.args([
-        "service",
-        "call",
-        &format!("{}.{}", live.service, live.method),
-        live.arguments,
-    ]);
-    command.arg("--folder").arg(shipped()).arg("--config").arg(&config);
-    command.envs(variables.iter().copied()).current_dir(folder.path());
-    command.output().expect("run belljar")
+    let mut services = shipped();
+    let run = |services: &Path, words: &[&str]| {
+        let mut command = Command::new(belljar());
+        command
+            .arg("service")
+            .args(words)
+            .arg("--folder")
+            .arg(services)
+            .arg("--config")
+            .arg(&config);
+        command.envs(variables.iter().copied()).current_dir(folder.path());
+        command.output().expect("run belljar")
+    };
+    if shipped().join(live.service).join("tools.json").exists() {
+        services = folder.path().join("services");
+        copy(&shipped().join(live.service), &services.join(live.service));
+        let approved = run(&services, &["approve", live.service, "--yes"]);
+        if !approved.status.success() {
+            return approved;
+        }
+    }
+    let method = format!("{}.{}", live.service, live.method);
+    run(&services, &["call", &method, live.arguments])
+}
+
+/// Copies a folder with what is in it.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("make a folder");
+    for entry in std::fs::read_dir(from).expect("list a folder").flatten() {
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("copy a file");
+        }
+    }
 }
 
 fn words(output: &Output) -> String {
@@ -193,9 +220,9 @@ fn every_service_that_ships_has_such_a_call_which_reads_and_is_sent_nowhere_here
             live.service,
             live.method
         );
-        // Nobody listens there: the call gets as far as that, or its arguments do not fit. Those that say in other words where
-        // they are (databases, MCP) would have to be asked first what they understand.
-        if !definition.contains("\nbase_url = ") {
+        // Nobody listens there: the call gets as far as that, or its arguments do not fit. Databases say in other words where
+        // they are, and would have to be asked first what they understand.
+        if definition.contains("\nkind = \"sql\"") {
             continue;
         }
         let mut bound = live.bound(|_| "http://127.0.0.1:9".to_owned());
@@ -211,6 +238,11 @@ fn every_service_that_ships_has_such_a_call_which_reads_and_is_sent_nowhere_here
             .map(|name| (name, "a-key-of-a-test"))
             .collect();
         let said = words(&call(live, &bound, &variables));
-        assert!(said.contains("upstream_unreachable"), "{}: {said}", live.service);
+        let unreached = ["upstream_unreachable", "no connection to 127.0.0.1:9"];
+        assert!(
+            unreached.iter().any(|words| said.contains(words)),
+            "{}: {said}",
+            live.service
+        );
     }
 }

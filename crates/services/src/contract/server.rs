@@ -59,7 +59,8 @@ async fn answer(request: Request<Incoming>, script: &Mutex<Script>, tools: Optio
     if let Some(tools) = tools {
         let message: Value = serde_json::from_slice(&body).unwrap_or_default();
         return match tools::reply(&message, tools, script) {
-            Some(reply) => json(&reply),
+            Some(tools::Reply::Message(reply)) => json(&reply),
+            Some(tools::Reply::Refusal(exchange)) => recorded(&exchange),
             None if head.method == http::Method::POST => status(202),
             // There is no stream of what nobody asked for.
             None => status(405),

@@ -7,9 +7,18 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use super::Script;
+use crate::Exchange;
+
+/// What a message is answered.
+pub(super) enum Reply {
+    /// A message.
+    Message(Value),
+    /// A refusal before there is one, as it was recorded.
+    Refusal(Exchange),
+}
 
 /// The answer to a message; none where it wants none.
-pub(super) fn reply(message: &Value, tools: &[Value], script: &Mutex<Script>) -> Option<Value> {
+pub(super) fn reply(message: &Value, tools: &[Value], script: &Mutex<Script>) -> Option<Reply> {
     let id = message.get("id")?;
     let parameters = &message["params"];
     let answered = match message["method"].as_str() {
@@ -19,24 +28,30 @@ pub(super) fn reply(message: &Value, tools: &[Value], script: &Mutex<Script>) ->
             "serverInfo": { "name": "contract", "version": "1" },
         } }),
         Some("tools/list") => json!({ "result": { "tools": tools } }),
-        Some("tools/call") => call(parameters, script),
+        Some("tools/call") => match call(parameters, script) {
+            Ok(answer) => answer,
+            Err(refusal) => return Some(Reply::Refusal(refusal)),
+        },
         _ => json!({ "error": { "code": -32601, "message": "there is no such method" } }),
     };
     let mut reply = json!({ "jsonrpc": "2.0", "id": id });
     if let (Some(reply), Value::Object(answered)) = (reply.as_object_mut(), answered) {
         reply.extend(answered);
     }
-    Some(reply)
+    Some(Reply::Message(reply))
 }
 
-/// Checks a call against the next exchange, and gives the recorded answer: a result, or an object with `error`.
-fn call(parameters: &Value, script: &Mutex<Script>) -> Value {
+/// Checks a call against the next exchange, and gives the recorded answer: a result, or an object with `error`. An exchange with a status
+/// that is not good is an answer by itself.
+fn call(parameters: &Value, script: &Mutex<Script>) -> Result<Value, Exchange> {
     let failed = json!({ "error": { "code": -32603, "message": "nothing was recorded" } });
     let made = format!("tools/call {}", parameters["name"].as_str().unwrap_or_default());
-    let Ok(mut script) = script.lock() else { return failed };
+    let Ok(mut script) = script.lock() else {
+        return Ok(failed);
+    };
     let Some(exchange) = script.exchanges.pop_front() else {
         script.wrong.push(format!("{made} was made, and none was recorded"));
-        return failed;
+        return Ok(failed);
     };
     if made != exchange.request {
         script
@@ -44,13 +59,16 @@ fn call(parameters: &Value, script: &Mutex<Script>) -> Value {
             .push(format!("the call was {made}, recorded is {}", exchange.request));
     }
     let sent = parameters.get("arguments").cloned().unwrap_or_else(|| json!({}));
-    if let Some(expected) = exchange.body.filter(|expected| *expected != sent) {
+    if let Some(expected) = exchange.body.as_ref().filter(|expected| **expected != sent) {
         script
             .wrong
             .push(format!("the arguments of {made} were {sent}, recorded is {expected}"));
     }
-    match exchange.answer.get("error") {
+    if exchange.status >= 300 {
+        return Err(exchange);
+    }
+    Ok(match exchange.answer.get("error") {
         Some(error) => json!({ "error": error }),
         None => json!({ "result": exchange.answer }),
-    }
+    })
 }

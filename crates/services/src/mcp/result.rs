@@ -34,7 +34,7 @@ pub(crate) fn unsaid() -> Value {
     })
 }
 
-/// The result in an answer; where the tool declares a schema, what it calls structured. What a server says of resources is
+/// The result in an answer; where the tool or its method declares a schema, what it calls structured, or says as JSON. What a server says of resources is
 /// passed on as it is; nothing is fetched.
 pub(super) fn result(what: &str, method: &Method, answer: CallToolResult) -> Result<Value, Failure> {
     let (text, parts) = contents(answer.content);
@@ -51,7 +51,9 @@ pub(super) fn result(what: &str, method: &Method, answer: CallToolResult) -> Res
         .remedy("correct the arguments"));
     }
     if method.result.is_some() && !declares_nothing(method) {
-        return answer.structured_content.ok_or_else(|| {
+        // Older servers say in a text what they could say structured.
+        let said = answer.structured_content.or_else(|| serde_json::from_str(&text).ok());
+        return said.ok_or_else(|| {
             Failure::new(
                 Code::AnswerMalformed,
                 format!("{what}: the tool declares a result and gave none"),
