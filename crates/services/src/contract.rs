@@ -185,7 +185,11 @@ fn prepared(
         _ => {}
     }
     // What asks another server for a token first is taken by what the token is for.
-    for auth in &mut service.auth {
+    let parts = service.auth.iter_mut().flat_map(|auth| match auth {
+        Auth::All(parts) => parts.iter_mut().map(|part| &mut part.auth).collect(),
+        one => vec![one],
+    });
+    for auth in parts {
         if matches!(auth, Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair) {
             *auth = Auth::Bearer;
         }

@@ -17,7 +17,7 @@ use secret::{Secret, Source, Unresolved};
 use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::definition::Auth;
+use crate::definition::{Auth, Part};
 use crate::request::{Outgoing, encode};
 use crate::settings::Bound;
 use crate::{Code, Failure};
@@ -26,19 +26,32 @@ use tokens::Tokens;
 /// How one service authenticates, and with what. Secrets are asked for at each request and kept no longer.
 pub(crate) struct Credentials {
     service: String,
-    way: Option<Way>,
+    /// All of them are put into a request.
+    ways: Vec<Way>,
     slots: BTreeMap<String, Bound>,
     secrets: Arc<dyn Source>,
 }
 
 /// A way to authenticate, with what it remembers.
 enum Way {
-    Plain(Auth),
+    Plain(Part),
     /// A token that is made from the secrets, and used until shortly before its end.
     Minted {
         auth: Auth,
         tokens: Arc<Tokens>,
     },
+}
+
+impl Way {
+    fn new(part: Part) -> Self {
+        match part.auth {
+            auth @ (Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair) => Self::Minted {
+                auth,
+                tokens: Arc::default(),
+            },
+            _ => Self::Plain(part),
+        }
+    }
 }
 
 /// What a request was given.
@@ -61,16 +74,14 @@ impl Credentials {
     /// `ways` are the definition's, the preferred first: the first is taken whose slots are all bound.
     pub(crate) fn new(service: &str, ways: &[Auth], slots: BTreeMap<String, Bound>, secrets: Arc<dyn Source>) -> Self {
         let bound = |auth: &&Auth| auth.required().iter().all(|slot| slots.contains_key(*slot));
-        let auth = ways.iter().find(bound).or(ways.first()).cloned();
+        let parts = match ways.iter().find(bound).or(ways.first()).cloned() {
+            None => Vec::new(),
+            Some(Auth::All(parts)) => parts,
+            Some(auth) => vec![Part { auth, slot: None }],
+        };
         Self {
             service: service.to_owned(),
-            way: auth.map(|auth| match auth {
-                Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair => Way::Minted {
-                    auth,
-                    tokens: Arc::default(),
-                },
-                plain => Way::Plain(plain),
-            }),
+            ways: parts.into_iter().map(Way::new).collect(),
             slots,
             secrets,
         }
@@ -78,45 +89,44 @@ impl Credentials {
 
     /// Puts the credential into a request.
     pub(crate) async fn give(&self, request: &mut Outgoing, means: &Means<'_>) -> Result<Given, Failure> {
-        match &self.way {
-            None => Ok(Given {
-                secrets: Vec::new(),
-                minted: None,
-            }),
-            Some(Way::Plain(auth)) => Ok(Given {
-                secrets: self.give_plain(auth, request)?,
-                minted: None,
-            }),
-            Some(Way::Minted { auth, tokens }) => {
-                let slots = self.all(auth)?;
-                let token = tokens.get(&self.service, auth, slots, means).await?;
-                self.set(request, AUTHORIZATION, &format!("Bearer {}", token.expose()))?;
-                if matches!(auth, Auth::KeyPair) {
-                    request.headers.insert(key_pair::KIND_HEADER, key_pair::KIND);
+        let mut given = Given {
+            secrets: Vec::new(),
+            minted: None,
+        };
+        for way in &self.ways {
+            match way {
+                Way::Plain(part) => given.secrets.extend(self.give_plain(part, request)?),
+                Way::Minted { auth, tokens } => {
+                    let slots = self.all(auth)?;
+                    let token = tokens.get(&self.service, auth, slots, means).await?;
+                    self.set(request, AUTHORIZATION, &format!("Bearer {}", token.expose()))?;
+                    if matches!(auth, Auth::KeyPair) {
+                        request.headers.insert(key_pair::KIND_HEADER, key_pair::KIND);
+                    }
+                    given.secrets.push(token.clone());
+                    given.minted = Some(token);
                 }
-                Ok(Given {
-                    secrets: vec![token.clone()],
-                    minted: Some(token),
-                })
             }
         }
+        Ok(given)
     }
 
     /// The upstream did not accept this token: the next request gets another. Says whether there is any use in that.
     pub(crate) async fn discard(&self, given: &Given) -> bool {
-        match (&self.way, &given.minted) {
-            (Some(Way::Minted { tokens, .. }), Some(token)) => {
+        let Some(token) = &given.minted else { return false };
+        for way in &self.ways {
+            if let Way::Minted { tokens, .. } = way {
                 tokens.discard(token).await;
-                true
             }
-            _ => false,
         }
+        true
     }
 
-    fn give_plain(&self, auth: &Auth, request: &mut Outgoing) -> Result<Vec<Secret>, Failure> {
-        match auth {
+    fn give_plain(&self, part: &Part, request: &mut Outgoing) -> Result<Vec<Secret>, Failure> {
+        let token = || self.slot(part.slot("token"));
+        match &part.auth {
             Auth::Bearer => {
-                let token = self.slot("token")?;
+                let token = token()?;
                 self.set(request, AUTHORIZATION, &format!("Bearer {}", token.expose()))?;
                 Ok(vec![token])
             }
@@ -134,14 +144,14 @@ impl Credentials {
                 Ok(user.into_iter().chain(password).chain([Secret::new(both)]).collect())
             }
             Auth::Header { name, prefix } => {
-                let token = self.slot("token")?;
+                let token = token()?;
                 let name = HeaderName::try_from(name.as_str())
                     .map_err(|_| self.missing(format!("{name:?} is no header's name")))?;
                 self.set(request, name, &format!("{prefix}{}", token.expose()))?;
                 Ok(vec![token])
             }
             Auth::Query { name } => {
-                let token = self.slot("token")?;
+                let token = token()?;
                 let mut query = request.url.query().map(|query| format!("{query}&")).unwrap_or_default();
                 query.extend(encode(name));
                 query.push('=');
@@ -151,7 +161,9 @@ impl Credentials {
             }
             Auth::AwsSigV4 { region, service } => self.sign(region, service, request),
             // They are made, or given to a program, not put into a request.
-            Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair | Auth::Environment { .. } => Ok(Vec::new()),
+            Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair | Auth::Environment { .. } | Auth::All(_) => {
+                Ok(Vec::new())
+            }
         }
     }
 
@@ -185,10 +197,10 @@ impl Credentials {
     /// Every slot of a way that is bound, by name.
     fn all(&self, auth: &Auth) -> Result<BTreeMap<&'static str, Secret>, Failure> {
         let mut all = BTreeMap::new();
-        for slot in auth.required() {
+        for slot in auth.own_required() {
             all.insert(*slot, self.slot(slot)?);
         }
-        for slot in auth.optional() {
+        for slot in auth.own_optional() {
             if let Some(secret) = self.optional(slot)? {
                 all.insert(*slot, secret);
             }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use auth::{Auth, ClientPlace, Grant};
+pub use auth::{Auth, ClientPlace, Grant, Part};
 pub use catalogue::Catalogue;
 pub use fixture::{Exchange, Fixture, Recorded};
 pub use mcp::{Command, Server, Tool};

@@ -9,6 +9,7 @@ mod operation;
 mod paging;
 pub(crate) mod schemas;
 mod security;
+mod servers;
 #[cfg(test)]
 mod tests;
 mod write;
@@ -129,10 +130,10 @@ pub fn import(text: &str, options: &Options) -> Result<Imported, ImportError> {
     if !crate::definition::read::is_identifier(&name) {
         return Err(ImportError::Name(name));
     }
-    let base_url = document.base_url(options.base_url.as_deref())?;
     let mut left_out = Vec::new();
-    let chosen = operation::chosen(&document, &options.only, &mut left_out);
+    let mut chosen = operation::chosen(&document, &options.only, &mut left_out);
     if chosen.is_empty() {
+        document.base_url(options.base_url.as_deref())?;
         let parts = operation::parts(&document);
         return Err(ImportError::Nothing(if parts.is_empty() {
             "the description has none".into()
@@ -146,6 +147,12 @@ pub fn import(text: &str, options: &Options) -> Result<Imported, ImportError> {
             parts: operation::parts(&document),
         });
     }
+    let base_url = servers::read(&document, options.base_url.as_deref(), &mut chosen, &mut left_out)?;
+    let auth = security::read(&document, &mut chosen, &mut left_out);
+    if chosen.is_empty() {
+        let why = left_out.iter().map(|left| format!("{}: {}", left.what, left.why));
+        return Err(ImportError::Nothing(why.collect::<Vec<_>>().join("; ")));
+    }
     let lists = operation::lists(&document, &chosen);
     let mut schemas = Schemas::new(&document);
     let mut methods = Vec::new();
@@ -155,7 +162,6 @@ pub fn import(text: &str, options: &Options) -> Result<Imported, ImportError> {
             Err(why) => left_out.push(LeftOut { what: one.what(), why }),
         }
     }
-    let auth = security::read(&document, &mut left_out);
     let named = schemas.finish(&mut left_out);
     let summary = write::line(match document.root["info"]["description"].as_str() {
         Some(description) => format!("{title}: {}", write::sentence(description)),

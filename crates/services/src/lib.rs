@@ -42,8 +42,8 @@ pub use answer::{Answer, Media};
 pub use client::{ClientError, Trust, TrustError};
 pub use definition::{
     Access, Action, Answer as Output, Argument, Auth, Body, Catalogue, ClientPlace, Command, Condition, CursorPlace,
-    Engine, Exchange, Failing, Fixture, Grant, Http, Kind, Limits, Method, Mistake, Nesting, Next, Pages, PathTemplate,
-    Piece, Pointer, Recorded, Request, Script, Server, Service, Sql, Statement, Template, Tool, Unfit,
+    Engine, Exchange, Failing, Fixture, Grant, Http, Kind, Limits, Method, Mistake, Nesting, Next, Pages, Part,
+    PathTemplate, Piece, Pointer, Recorded, Request, Script, Server, Service, Sql, Statement, Template, Tool, Unfit,
 };
 pub use failure::{Code, Failure};
 pub use graphql::{Operation, Unparsed};

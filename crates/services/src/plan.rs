@@ -176,7 +176,7 @@ impl Problems<'_> {
         let known: Vec<&str> = service
             .auth
             .iter()
-            .flat_map(|auth| auth.required().iter().chain(auth.optional()).copied())
+            .flat_map(|auth| auth.required().into_iter().chain(auth.optional()))
             .collect();
         for (slot, bound) in &settings.auth {
             if !known.contains(&slot.as_str()) {

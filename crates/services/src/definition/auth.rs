@@ -48,7 +48,36 @@ pub enum Auth {
         /// Its name.
         name: String,
     },
+    /// Several at once, in a request that carries all of them. Slots: those of its parts.
+    All(Vec<Part>),
 }
+
+/// One of several credentials of the same request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// How it is shown: no [`Auth::All`], and nothing that is signed or given to a program.
+    pub auth: Auth,
+    /// The slot in place of `token`, for what has that one.
+    pub slot: Option<String>,
+}
+
+impl Part {
+    /// The slot that stands for one of its way's own.
+    #[must_use]
+    pub fn slot<'s>(&'s self, own: &'s str) -> &'s str {
+        match &self.slot {
+            Some(slot) if own == TOKEN => slot,
+            _ => own,
+        }
+    }
+
+    fn own(&self, of: fn(&Auth) -> &'static [&'static str]) -> impl Iterator<Item = &str> {
+        of(&self.auth).iter().map(|own| self.slot(own))
+    }
+}
+
+/// The slot of what is shown as it is.
+const TOKEN: &str = "token";
 
 /// What is shown for a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,14 +115,38 @@ impl Auth {
             Self::AwsSigV4 { .. } => "aws_sigv4",
             Self::KeyPair => "key_pair",
             Self::Environment { .. } => "environment",
+            Self::All(_) => "all",
         }
     }
 
     /// The slots that must be bound.
     #[must_use]
-    pub fn required(&self) -> &'static [&'static str] {
+    pub fn required(&self) -> Vec<&str> {
         match self {
-            Self::Bearer | Self::Header { .. } | Self::Query { .. } | Self::Environment { .. } => &["token"],
+            Self::All(parts) => {
+                let slots = |part| Part::own(part, Self::own_required);
+                parts.iter().flat_map(slots).collect()
+            }
+            one => one.own_required().to_vec(),
+        }
+    }
+
+    /// The slots that may be bound besides.
+    #[must_use]
+    pub fn optional(&self) -> Vec<&str> {
+        match self {
+            Self::All(parts) => {
+                let slots = |part| Part::own(part, Self::own_optional);
+                parts.iter().flat_map(slots).collect()
+            }
+            one => one.own_optional().to_vec(),
+        }
+    }
+
+    /// The slots that must be bound, of one credential.
+    pub(crate) fn own_required(&self) -> &'static [&'static str] {
+        match self {
+            Self::Bearer | Self::Header { .. } | Self::Query { .. } | Self::Environment { .. } => &[TOKEN],
             Self::Basic => &["user"],
             Self::OAuth2 { grant, .. } => match grant {
                 Grant::ClientCredentials => &["client_id", "client_secret"],
@@ -102,12 +155,12 @@ impl Auth {
             Self::GitHubApp => &["app_id", "installation_id", "private_key"],
             Self::AwsSigV4 { .. } => &["access_key_id", "secret_access_key"],
             Self::KeyPair => &["account", "user", "private_key"],
+            Self::All(_) => &[],
         }
     }
 
-    /// The slots that may be bound besides.
-    #[must_use]
-    pub fn optional(&self) -> &'static [&'static str] {
+    /// The slots that may be bound besides, of one credential.
+    pub(crate) fn own_optional(&self) -> &'static [&'static str] {
         match self {
             Self::Basic => &["password"],
             Self::OAuth2 {

@@ -53,32 +53,42 @@ impl Document {
 
     /// Where the API is.
     pub(super) fn base_url(&self, said: Option<&str>) -> Result<String, ImportError> {
-        let server = &self.root["servers"][0];
-        let mut written = said.or_else(|| server["url"].as_str()).unwrap_or_default().to_owned();
-        if said.is_none() {
-            for (name, variable) in server["variables"].as_object().into_iter().flatten() {
-                if let Some(default) = variable["default"].as_str() {
-                    written = written.replace(&format!("{{{name}}}"), default);
-                }
-            }
-        }
-        let good = Url::parse(&written).ok().filter(|url| {
-            ["http", "https"].contains(&url.scheme())
-                && url.host_str().is_some()
-                && url.username().is_empty()
-                && url.query().is_none()
-                && url.fragment().is_none()
-                && !written.contains(['{', '}'])
-        });
-        match good {
-            Some(url) => Ok(url.as_str().trim_end_matches('/').to_owned()),
-            None => Err(ImportError::NoServer(if written.is_empty() {
+        let url = match said {
+            Some(url) => good(url.to_owned()),
+            None => server_url(&self.root["servers"][0]),
+        };
+        url.map_err(|written| {
+            ImportError::NoServer(if written.is_empty() {
                 "no server".into()
             } else {
                 written
-            })),
+            })
+        })
+    }
+}
+
+/// The address of a server, with its variables' defaults; as it is written where that is none.
+pub(super) fn server_url(server: &Value) -> Result<String, String> {
+    let mut written = server["url"].as_str().unwrap_or_default().to_owned();
+    for (name, variable) in server["variables"].as_object().into_iter().flatten() {
+        if let Some(default) = variable["default"].as_str() {
+            written = written.replace(&format!("{{{name}}}"), default);
         }
     }
+    good(written)
+}
+
+fn good(written: String) -> Result<String, String> {
+    let good = Url::parse(&written).ok().filter(|url| {
+        ["http", "https"].contains(&url.scheme())
+            && url.host_str().is_some()
+            && url.username().is_empty()
+            && url.query().is_none()
+            && url.fragment().is_none()
+            && !written.contains(['{', '}'])
+    });
+    good.map(|url| url.as_str().trim_end_matches('/').to_owned())
+        .ok_or(written)
 }
 
 /// YAML as JSON: keys become texts.

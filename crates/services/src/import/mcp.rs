@@ -95,7 +95,7 @@ pub fn mcp(options: &McpOptions, tools: &[Value]) -> Result<Imported, ImportErro
         slots: options
             .auth
             .iter()
-            .flat_map(|auth| auth.required().iter().map(|slot| (*slot).to_owned()))
+            .flat_map(|auth| auth.required().into_iter().map(str::to_owned))
             .collect(),
         left_out,
         files: vec![

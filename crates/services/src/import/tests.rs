@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{ImportError, Imported, Options, import};
-use crate::definition::{Access, Action, Auth, Body, CursorPlace, Next, Template};
+use crate::definition::{Access, Action, Auth, Body, CursorPlace, Next, Part, Template};
 use crate::{Catalogue, Service};
 
 /// A description with everything that is awkward about descriptions.
@@ -87,13 +87,13 @@ fn a_description_becomes_a_service() {
     let imported = imported(SHOP, &[]);
     assert_eq!(imported.name, "petShop");
     assert_eq!(imported.methods, ["listPets", "addPet", "thenCall"]);
-    assert_eq!(imported.slots, ["client_id", "client_secret"]);
+    assert_eq!(imported.slots, ["token"]);
     let service = loaded(&imported);
     assert_eq!(service.place(), "https://eu.pets.example/v2");
     assert_eq!(service.summary, "Pet shop: Pets for sale");
     assert_eq!(service.auth.len(), 2);
     assert_eq!(
-        service.auth[1],
+        service.auth[0],
         Auth::Header {
             name: "x-api-key".into(),
             prefix: String::new()
@@ -140,6 +140,85 @@ fn a_description_becomes_a_service() {
         serde_json::json!({ "type": "string" })
     );
     assert!(service.types(|_| true).unwrap().contains("Promise<Uint8Array>"));
+}
+
+/// Operations of one API with this security, these schemes and these paths.
+fn keyed(security: &str, paths: &str) -> String {
+    format!(
+        "openapi: 3.1.0\ninfo: {{title: a}}\nservers: [{{url: 'https://a.example/v1'}}]\n{security}\n\
+         components: {{securitySchemes: {{\n  appKey: {{type: apiKey, in: header, name: X-App-Key}},\n  \
+         userKey: {{type: apiKey, in: query, name: key}},\n  app: {{type: oauth2, flows: {{clientCredentials: {{tokenUrl: 'https://l.example/t', scopes: {{}}}}}}}},\n  \
+         strange: {{type: mutualTLS}}}}}}\npaths:\n{paths}"
+    )
+}
+
+#[test]
+fn an_api_that_wants_two_credentials_at_once_gets_both() {
+    let paths = "  /a: {get: {operationId: a, responses: {}}}\n";
+    let both = imported(&keyed("security: [{appKey: [], userKey: []}]", paths), &[]);
+    assert_eq!(both.slots, ["appKey", "userKey"]);
+    let service = loaded(&both);
+    let part = |auth, slot: &str| Part {
+        auth,
+        slot: Some(slot.to_owned()),
+    };
+    let header = Auth::Header {
+        name: "x-app-key".into(),
+        prefix: String::new(),
+    };
+    let query = Auth::Query { name: "key".into() };
+    assert_eq!(
+        service.auth,
+        [Auth::All(vec![part(header, "appKey"), part(query, "userKey")])]
+    );
+    assert_eq!(service.auth[0].required(), ["appKey", "userKey"]);
+    // A key beside a token that is asked for: there is one slot `token`.
+    let mixed = imported(&keyed("security: [{appKey: [], app: []}, {app: []}]", paths), &[]);
+    assert_eq!(mixed.slots, ["client_id", "client_secret", "token"]);
+    assert_eq!(loaded(&mixed).auth.len(), 2);
+    // One of two, as it was.
+    let either = imported(&keyed("security: [{appKey: []}, {userKey: []}]", paths), &[]);
+    assert_eq!(
+        (either.slots.as_slice(), loaded(&either).auth.len()),
+        (&["token".to_owned()][..], 2)
+    );
+}
+
+#[test]
+fn what_operations_say_of_servers_and_security_counts_for_them() {
+    let paths = "  /a: {get: {operationId: a, responses: {}}}\n  /b: {get: {operationId: b, responses: {}}}\n  \
+                 /c: {get: {operationId: c, security: [{userKey: []}], responses: {}}}\n  \
+                 /d: {get: {operationId: d, security: [], responses: {}}}\n  \
+                 /e: {servers: [{url: 'https://upload.example'}], get: {operationId: e, responses: {}}}\n  \
+                 /f: {get: {operationId: f, servers: [{url: '/v1/'}], responses: {}}}\n  \
+                 /g: {get: {operationId: g, security: [{strange: []}], responses: {}}}\n";
+    let text = keyed("security: [{appKey: []}]", paths);
+    let most = imported(&text, &[]);
+    assert_eq!(most.methods, ["a", "b", "d", "f"]);
+    let said: Vec<String> = most
+        .left_out
+        .iter()
+        .map(|left| format!("{}: {}", left.what, left.why))
+        .collect();
+    for expected in [
+        "GET /c: it asks for another credential than most",
+        "GET /e: it is at https://upload.example, and the service at https://a.example/v1",
+        "GET /g: it asks for strange, for which there is no way here",
+        "security scheme strange: there is no such way here",
+    ] {
+        assert!(
+            said.iter().any(|said| said.starts_with(expected)),
+            "{expected}: {said:?}"
+        );
+    }
+    // Those that are left out can be imported by themselves.
+    let one = imported(&text, &["c"]);
+    assert_eq!(
+        (one.methods.as_slice(), loaded(&one).auth),
+        (&["c".to_owned()][..], vec![Auth::Query { name: "key".into() }])
+    );
+    let elsewhere = imported(&text, &["e"]);
+    assert_eq!(loaded(&elsewhere).place(), "https://upload.example");
 }
 
 #[test]

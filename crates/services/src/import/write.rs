@@ -54,20 +54,33 @@ pub(super) fn files(parts: &Parts<'_>) -> Vec<(PathBuf, String)> {
 }
 
 fn auth(toml: &mut String, way: &Way) {
-    let _ = match way {
-        Way::Bearer => writeln!(toml, "\n[[auth]]\nkind = \"bearer\""),
-        Way::Basic => writeln!(toml, "\n[[auth]]\nkind = \"basic\""),
-        Way::Header(name) => writeln!(toml, "\n[[auth]]\nkind = \"header\"\nname = {}", quoted(name)),
-        Way::Query(name) => writeln!(toml, "\n[[auth]]\nkind = \"query\"\nname = {}", quoted(name)),
+    toml.push_str("\n[[auth]]\n");
+    for (key, value) in keys(way).as_object().into_iter().flatten() {
+        let _ = writeln!(toml, "{key} = {}", inline(value));
+    }
+}
+
+/// The keys of a way.
+fn keys(way: &Way) -> Value {
+    match way {
+        Way::Bearer => json!({ "kind": "bearer" }),
+        Way::Basic => json!({ "kind": "basic" }),
+        Way::Header(name) => json!({ "kind": "header", "name": name }),
+        Way::Query(name) => json!({ "kind": "query", "name": name }),
         Way::ClientCredentials { token_url, scopes } => {
-            writeln!(
-                toml,
-                "\n[[auth]]\nkind = \"client_credentials\"\ntoken_url = {}\nscopes = {}",
-                quoted(token_url),
-                inline(&json!(scopes))
-            )
+            json!({ "kind": "client_credentials", "token_url": token_url, "scopes": scopes })
         }
-    };
+        Way::All(parts) => {
+            let parts = parts.iter().map(|(way, slot)| {
+                let mut part = keys(way);
+                if let Some(slot) = slot {
+                    part["slot"] = slot.as_str().into();
+                }
+                part
+            });
+            json!({ "kind": "all", "parts": parts.collect::<Vec<_>>() })
+        }
+    }
 }
 
 fn method(toml: &mut String, one: &Made, files: &mut Vec<(PathBuf, String)>) {

@@ -70,6 +70,31 @@ async fn the_first_way_is_taken_whose_slots_are_bound() {
 }
 
 #[tokio::test]
+async fn several_credentials_at_once_are_in_one_request_and_none_comes_back() {
+    let upstream = Upstream::start(|_, _| ok(json!([KEY, "app-key-of-a-test", "user-key-of-a-test"]))).await;
+    let all = "[auth]\nkind = \"all\"\nparts = [{ kind = \"header\", name = \"x-app\", slot = \"app\" }, \
+               { kind = \"query\", name = \"user\", slot = \"user_key\" }, { kind = \"bearer\" }]";
+    let slots = [("app", "store:app"), ("user_key", "store:user"), ("token", "store:key")];
+    let rig = Setting::with_auth(&upstream.base(), all, &slots, GET).build();
+    rig.secrets.set("app", "app-key-of-a-test");
+    // One of them alone is nothing.
+    rig.fails("get", json!({}), Code::CredentialMissing).await;
+    rig.secrets.set("user", "user-key-of-a-test");
+    let masked = rig.get("get", json!({})).await;
+    assert!(
+        masked
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| one.as_str().unwrap().bytes().all(|byte| byte == b'*'))
+    );
+    let seen = upstream.one();
+    assert_eq!(seen.header("x-app"), "app-key-of-a-test");
+    assert_eq!(seen.header("authorization"), format!("Bearer {KEY}"));
+    assert!(seen.target.ends_with("?user=user-key-of-a-test"), "{}", seen.target);
+}
+
+#[tokio::test]
 async fn a_credential_in_the_query_is_in_no_failure() {
     let upstream = Upstream::start(|_, _| ok(json!(1))).await;
     let query = "[auth]\nkind = \"query\"\nname = \"api_key\"";

@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::http::{header_name, outside_url};
 use super::mcp::is_variable;
-use super::table::{Mistakes, Table};
+use super::table::{Mistakes, Table, is_identifier};
 use crate::definition::source::{Source, below};
-use crate::definition::{Auth, ClientPlace, Grant};
+use crate::definition::{Auth, ClientPlace, Grant, Part};
 
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "bearer",
     "basic",
     "header",
@@ -19,6 +19,16 @@ const KINDS: [&str; 10] = [
     "aws_sigv4",
     "key_pair",
     "environment",
+    "all",
+];
+/// What can be a part of several.
+const PARTS: [&str; 6] = [
+    "bearer",
+    "basic",
+    "header",
+    "query",
+    "client_credentials",
+    "refresh_token",
 ];
 
 /// Reads every way to authenticate.
@@ -34,14 +44,85 @@ pub(super) fn read(source: &Source, mistakes: &Mistakes) -> Vec<Auth> {
     let tables = pointers
         .into_iter()
         .filter_map(|pointer| Table::at(source, pointer, mistakes));
-    tables.filter_map(way).collect()
+    tables.filter_map(|table| way(table, &KINDS)).collect()
 }
 
-fn way(table: Table<'_>) -> Option<Auth> {
+/// Several credentials of one request: no two in the same place, and no two by the same slot.
+fn all(table: &Table<'_>) -> Option<Auth> {
+    let count = table.value("parts").and_then(Value::as_array).map_or(0, Vec::len);
+    if count < 2 {
+        table.mistake(
+            "parts",
+            "several credentials at once are two at least",
+            "write parts = [{ kind = \"header\", name = \"x-api-key\", slot = \"key\" }, { kind = \"bearer\" }]",
+        );
+        return None;
+    }
+    let mut parts: Vec<Part> = Vec::new();
+    for index in 0..count {
+        let pointer = below(&table.pointer("parts"), &index.to_string());
+        let part = Table::at(table.source, pointer.clone(), table.mistakes)?;
+        part.has("slot");
+        let auth = way(part, &PARTS);
+        let table = Table::at(table.source, pointer, table.mistakes)?;
+        let slot = table.text("slot").filter(|slot| {
+            let good = is_identifier(slot);
+            if !good {
+                table.mistake(
+                    "slot",
+                    format!("{slot:?} can be no slot's name"),
+                    "write letters, digits and _",
+                );
+            }
+            good
+        });
+        let part = auth.map(|auth| Part {
+            auth,
+            slot: slot.map(str::to_owned),
+        });
+        if let Some(part) = &part {
+            let place = |part: &Part| place(&part.auth);
+            if parts.iter().any(|other| place(other) == place(part)) {
+                table.mistake(
+                    "kind",
+                    "another part stands at the same place of a request",
+                    "write one of them",
+                );
+            }
+            let slots = |part: &Part| -> Vec<String> {
+                let own = part.auth.own_required().iter().chain(part.auth.own_optional());
+                own.map(|own| part.slot(own).to_owned()).collect()
+            };
+            let taken = slots(part)
+                .into_iter()
+                .find(|slot| parts.iter().any(|other| slots(other).contains(slot)));
+            if let Some(slot) = taken {
+                table.mistake(
+                    "slot",
+                    format!("another part takes the slot {slot}"),
+                    "give it another: slot = \"key\"",
+                );
+            }
+        }
+        parts.push(part?);
+    }
+    Some(Auth::All(parts))
+}
+
+/// Where a credential stands in a request.
+fn place(auth: &Auth) -> (&'static str, String) {
+    match auth {
+        Auth::Query { name } => ("query", name.clone()),
+        Auth::Header { name, .. } => ("header", name.clone()),
+        _ => ("header", "authorization".to_owned()),
+    }
+}
+
+fn way(table: Table<'_>, kinds: &[&'static str]) -> Option<Auth> {
     if !table.has("kind") {
         table.required("kind", "\"bearer\"");
     }
-    let kind = table.word("kind", &KINDS);
+    let kind = table.word("kind", kinds);
     let auth = match kind? {
         "bearer" => Some(Auth::Bearer),
         "basic" => Some(Auth::Basic),
@@ -60,6 +141,7 @@ fn way(table: Table<'_>) -> Option<Auth> {
             .map(|name| Auth::Query { name: name.to_owned() }),
         "client_credentials" => oauth(&table, Grant::ClientCredentials),
         "refresh_token" => oauth(&table, Grant::RefreshToken),
+        "all" => all(&table),
         "github_app" => Some(Auth::GitHubApp),
         "environment" => table.required("name", "\"API_TOKEN\"").and_then(|name| {
             if !is_variable(name) {

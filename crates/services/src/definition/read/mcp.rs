@@ -52,6 +52,7 @@ pub(super) fn read(table: &Table<'_>, auth: &[Auth]) -> Option<Kind> {
     for way in auth {
         let fits = match (&read, way) {
             (Server::Url { .. }, Auth::Environment { .. } | Auth::Query { .. } | Auth::AwsSigV4 { .. }) => false,
+            (Server::Url { .. }, Auth::All(parts)) => !parts.iter().any(|part| matches!(part.auth, Auth::Query { .. })),
             (Server::Url { .. }, _) => true,
             (Server::Command(_), way) => matches!(way, Auth::Environment { .. }),
         };

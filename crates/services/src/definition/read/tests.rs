@@ -158,6 +158,23 @@ fn mistakes_of_an_mcp_server_and_of_a_script_are_told() {
             vec![tools],
             "service.toml:10: what tools.json says of the tool is not what this pins",
         ),
+        (
+            format!("{script}[auth]\nkind = \"all\"\nparts = [{{ kind = \"bearer\" }}]\n"),
+            vec![("script.js", "export async function find(args) {}")],
+            "service.toml:10: several credentials at once are two at least",
+        ),
+        (
+            format!("{script}[auth]\nkind = \"all\"\nparts = [{{ kind = \"bearer\" }}, {{ kind = \"basic\" }}]\n"),
+            vec![("script.js", "export async function find(args) {}")],
+            "service.toml:10: another part stands at the same place of a request",
+        ),
+        (
+            format!(
+                "{script}[auth]\nkind = \"all\"\nparts = [{{ kind = \"bearer\" }}, {{ kind = \"query\", name = \"k\" }}]\n"
+            ),
+            vec![("script.js", "export async function find(args) {}")],
+            "service.toml:10: another part takes the slot token",
+        ),
         (script.to_owned(), vec![], "script.js: the file cannot be read"),
         (
             script.to_owned(),
