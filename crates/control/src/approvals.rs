@@ -287,7 +287,7 @@ impl Control {
 }
 
 /// JSON in one spelling: names in their order, no spaces.
-fn canonical(value: &Value) -> String {
+pub(crate) fn canonical(value: &Value) -> String {
     match value {
         Value::Object(members) => {
             let sorted: BTreeMap<_, _> = members.iter().collect();

@@ -4,22 +4,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use causes::with_causes;
 use domain::{ApprovalId, ApprovalKind, ApprovalState, Event, RunId, ToolCallId};
-use futures::stream::{BoxStream, StreamExt};
+use futures::stream::StreamExt;
 use link::server::ServiceAnswer;
 use policy::{Decision, Outcome};
 use protocol::{MethodGrant, ServiceFailure, ServiceGrant, ServiceRequest};
 use secret::Secret;
 use serde_json::{Value, json};
 use services::{Call, Catalogue, Failure, Media, PRELUDE, Services};
-use store::{Asker, AuditEntry, StoreError};
+use store::{Asker, AuditEntry, StoreError, WriteEnd};
 
 use crate::Control;
 use crate::approvals::{ACCESS_SERVICE, AskError, Waiting, Wanted, denied_words, with_approved};
 use crate::attempts::{self, Target};
 use crate::live::{Active, Live, lock};
+
+mod writes;
 
 /// How long the link waits for a call's answer, and what is left of a limit when a waiting call answers that it waits.
 const LINK_WAITS: Duration = Duration::from_secs(600);
@@ -90,6 +91,8 @@ struct Span {
     bytes: u64,
     /// What may be told of the arguments.
     arguments: Value,
+    /// The write that it is, where it was begun and is not settled.
+    write: Option<writes::Begun>,
     /// It is not worth writing down.
     forgotten: bool,
 }
@@ -118,38 +121,48 @@ impl Span {
         traces.was("service", place, (took, took), self.code.as_deref(), about);
     }
 
-    fn written(&self, micros: u64) -> (AuditEntry, Event) {
+    fn micros(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
+    }
+
+    /// What the audit log has of it; of a write with its key, so that its entries are found beside each other.
+    fn entry(&self, action: &str, key: Option<&str>) -> AuditEntry {
         let decision = &self.decision;
-        let action = if decision.is_allowed() {
-            "service.called"
-        } else {
-            "service.denied"
-        };
-        let detail = json!({
+        let mut detail = json!({
             "call": self.call,
             "method": self.method,
             "arguments": self.arguments,
             "approval": self.approval,
-            "status": self.status,
-            "code": self.code,
         });
-        let mut entry = AuditEntry::about(action, self.live.session, detail)
+        if let Some(key) = key {
+            detail["key"] = shown(key).into();
+        }
+        let mut entry = AuditEntry::about(action, self.live.session, Value::Null)
             .of(self.live.session, self.run)
-            .decided(decision.outcome.as_str(), &decision.layer, &decision.rule)
-            .carried(self.bytes, Duration::from_micros(micros));
+            .decided(decision.outcome.as_str(), &decision.layer, &decision.rule);
+        if action != writes::BEGUN {
+            detail["status"] = self.status.into();
+            detail["code"] = self.code.clone().into();
+            entry = entry.carried(self.bytes, Duration::from_micros(self.micros()));
+        }
+        entry.detail = detail;
         entry.facts.service = Some(self.service.clone());
-        let event = Event::ServiceCalled {
+        entry
+    }
+
+    /// What watchers see of it.
+    fn event(&self) -> Event {
+        Event::ServiceCalled {
             run: self.run,
             call: self.call.clone(),
             service: self.service.clone(),
             method: self.method.clone(),
-            outcome: decision.outcome.as_str().to_owned(),
+            outcome: self.decision.outcome.as_str().to_owned(),
             status: self.status,
             code: self.code.clone(),
-            micros,
+            micros: self.micros(),
             bytes: self.bytes,
-        };
-        (entry, event)
+        }
     }
 }
 
@@ -159,8 +172,20 @@ impl Drop for Span {
             return;
         }
         self.trace();
-        let micros = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let (entry, event) = self.written(micros);
+        if let Some(write) = self.write.take() {
+            if let Some(failure) = write.unsaid().filter(|_| self.code.is_none()) {
+                self.fail(&failure);
+            }
+            let settled = self.settled(write);
+            self.control.0.tasks.spawn(settled);
+            return;
+        }
+        let action = if self.decision.is_allowed() {
+            "service.called"
+        } else {
+            "service.denied"
+        };
+        let (entry, event) = (self.entry(action, None), self.event());
         let (control, live) = (self.control.clone(), Arc::clone(&self.live));
         self.control.0.tasks.spawn(async move {
             let store = &control.0.store;
@@ -243,13 +268,27 @@ impl Control {
             code: None,
             bytes: 0,
             arguments: self.audited(&service, &method, &args),
+            write: None,
             forgotten: false,
         };
         if span.decision.outcome == Outcome::Deny {
             let failure = refusal(&span.decision, &span.service, &span.method);
             return Err(self.went_nowhere(span, failure).await);
         }
+        let callable = self.0.services.as_ref();
+        let key = idempotency_key.as_deref();
+        let write = match callable.map(|callable| callable.write_of(&span, (&service, &method, &args), key)) {
+            Some(Ok(write)) => write.filter(|_| !live.is_own()),
+            Some(Err(failure)) => return Err(self.went_nowhere(span, failure).await),
+            None => None,
+        };
         if span.decision.outcome == Outcome::Ask {
+            // What was done is not asked about again.
+            if let Some(write) = write.as_ref().filter(|_| key.is_some())
+                && let Some(earlier) = self.earlier(write).await.inspect_err(|failure| span.fail(failure))?
+            {
+                return self.repeated(span, earlier).await;
+            }
             match self
                 .await_approval(live, active.as_ref(), &span, &service, &method, &args)
                 .await
@@ -263,41 +302,37 @@ impl Control {
                 Err(failure) => return Err(self.went_nowhere(span, failure).await),
             }
         }
-        let key = match (span.run, idempotency_key) {
-            (Some(run), Some(key)) => Some(format!("{run}:{key}")),
-            _ => None,
+        let (Some(callable), Ok(arguments)) = (callable, serde_json::value::to_raw_value(&args)) else {
+            let failure = unknown(&span.service, &span.method);
+            return Err(self.went_nowhere(span, failure).await);
         };
-        let answered = match (&self.0.services, serde_json::value::to_raw_value(&args)) {
-            (Some(callable), Ok(arguments)) => {
-                let call = Call {
-                    session: live.session,
-                    user: live.owner,
-                    service: &service,
-                    method: &method,
-                    arguments: &arguments,
-                    idempotency_key: key.as_deref(),
-                };
-                let called = callable.services.call(call).await;
-                called.map_err(|failure| (failed(&failure), failure.code.is_local()))
-            }
-            _ => Err((unknown(&span.service, &span.method), true)),
+        if let Some(write) = write {
+            return self.make_write(callable.clone(), span, write, arguments).await;
+        }
+        let key = key.map(|key| writes::sent_key(span.run, key));
+        let call = Call {
+            session: live.session,
+            user: live.owner,
+            service: &service,
+            method: &method,
+            arguments: &arguments,
+            idempotency_key: key.as_deref(),
         };
-        let answer = match answered {
-            Ok(answer) => answer,
-            Err((failure, true)) => return Err(self.went_nowhere(span, failure).await),
-            Err((failure, false)) => {
-                span.fail(&failure);
-                return Err(failure);
-            }
-        };
-        Ok(ServiceAnswer {
-            media_type: match answer.media() {
-                Media::Json => "application/json".to_owned(),
-                Media::Bytes(media_type) => media_type.clone(),
-            },
-            length: answer.length(),
-            body: counted(answer, span),
-        })
+        match callable.services.call(call).await {
+            Ok(answer) => Ok(counted(answer, span)),
+            Err(failure) => self.failed(span, &failure).await,
+        }
+    }
+
+    /// A call that failed without having been begun as a write.
+    async fn failed(&self, mut span: Span, failure: &Failure) -> Result<ServiceAnswer, ServiceFailure> {
+        let is_local = failure.code.is_local();
+        let failure = failed(failure);
+        if is_local {
+            return Err(self.went_nowhere(span, failure).await);
+        }
+        span.fail(&failure);
+        Err(failure)
     }
 
     /// What the audit is told of a call's arguments, as the method's definition wants it.
@@ -320,19 +355,32 @@ impl Control {
     /// A call that went nowhere is written down the first time in a while: nobody fills the books with them.
     async fn went_nowhere(&self, mut span: Span, failure: ServiceFailure) -> ServiceFailure {
         span.fail(&failure);
-        let target = Target::new(&format!("{}.{}", span.service, span.method), failure.status, "service");
+        self.in_vain(&mut span).await;
+        failure
+    }
+
+    /// The same, of a span that says what it came to.
+    async fn in_vain(&self, span: &mut Span) {
+        let target = Target::new(&format!("{}.{}", span.service, span.method), span.status, "service");
         let session = span.live.session;
         span.forgotten = !self.0.attempts.is_news(session, &target);
         if !self.0.attempts.is_prompt(session) {
             tokio::time::sleep(attempts::WAITS).await;
         }
-        failure
     }
 }
 
-/// The bytes of an answer as they come. What came of the call is written down when they have been read, or nobody wants them.
-fn counted(answer: services::Answer, mut span: Span) -> BoxStream<'static, std::io::Result<Bytes>> {
-    answer
+fn media_type(answer: &services::Answer) -> String {
+    match answer.media() {
+        Media::Json => "application/json".to_owned(),
+        Media::Bytes(media_type) => media_type.clone(),
+    }
+}
+
+/// An answer whose bytes come. What came of the call is written down when they have been read, or nobody wants them.
+fn counted(answer: services::Answer, mut span: Span) -> ServiceAnswer {
+    let (media_type, length) = (media_type(&answer), answer.length());
+    let body = answer
         .into_stream()
         .map(move |piece| match piece {
             Ok(bytes) => {
@@ -341,10 +389,17 @@ fn counted(answer: services::Answer, mut span: Span) -> BoxStream<'static, std::
             }
             Err(failure) => {
                 span.fail(&failed(&failure));
+                let code = failure.code.as_str().to_owned();
+                span.ended(WriteEnd::Unknown { code });
                 Err(std::io::Error::other(failure.message))
             }
         })
-        .boxed()
+        .boxed();
+    ServiceAnswer {
+        media_type,
+        length,
+        body,
+    }
 }
 
 impl Control {

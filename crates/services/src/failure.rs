@@ -84,6 +84,22 @@ impl Code {
         )
     }
 
+    /// Whether the upstream did nothing, as far as one request goes: it never arrived there whole, or was refused.
+    #[must_use]
+    pub const fn is_refusal(self) -> bool {
+        matches!(
+            self,
+            Self::CredentialMissing
+                | Self::CredentialRefused
+                | Self::AddressRefused
+                | Self::Unreachable
+                | Self::BadCertificate
+                | Self::NotFound
+                | Self::Refused
+                | Self::UpstreamRateLimited
+        )
+    }
+
     /// As it stands in JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

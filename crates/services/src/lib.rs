@@ -49,7 +49,7 @@ pub use failure::{Code, Failure};
 pub use graphql::{Operation, Unparsed};
 pub use plan::Problem;
 pub use schema::Schema;
-pub use services::{Call, Services};
+pub use services::{Call, Changes, Services};
 pub use settings::{Bound, ServiceSettings};
 pub use sql::{DatabaseSettings, TransportSecurity};
 pub use types::PRELUDE;

@@ -56,6 +56,24 @@ pub struct Call<'a> {
     pub idempotency_key: Option<&'a str>,
 }
 
+/// What a repeat of a call does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Changes {
+    /// The method reads.
+    Nothing,
+    /// What the first did, and no more.
+    Once,
+    /// The same once more.
+    Each,
+}
+
+/// A call whose arguments are good.
+struct Ready<'a> {
+    call: &'a Call<'a>,
+    arguments: Map<String, Value>,
+    deadline: Instant,
+}
+
 impl Services {
     /// Prepares every service of a catalogue. `settings` are by the service's name. One that cannot be used is left out, and
     /// all its problems are told; the others can be called. Tokens are made by tasks of `tasks`, statements read by `worker`.
@@ -147,34 +165,75 @@ impl Services {
         method.arguments.read(&method.what, call.arguments).map(drop)
     }
 
+    /// Whether a method may change something, and whether a repeat does no harm all the same; none where there is no such method.
+    #[must_use]
+    pub fn changes(&self, service: &str, method: &str) -> Option<Changes> {
+        let (plan, method) = self.find(service, method).ok()?;
+        let definition = plan.method(method);
+        Some(match definition.access {
+            Access::Read => Changes::Nothing,
+            Access::Write if definition.idempotent || definition.idempotency_header.is_some() => Changes::Once,
+            Access::Write => Changes::Each,
+        })
+    }
+
+    /// Whether a call that failed so has done nothing. What makes more than one request, or is a program, may have done something
+    /// before it was refused.
+    #[must_use]
+    pub fn did_nothing(&self, service: &str, code: Code) -> bool {
+        let is_one_request = matches!(
+            self.plans.get(service).map(|plan| &plan.upstream),
+            Some(Upstream::Http(_) | Upstream::Sql(_))
+        );
+        code.is_local() || is_one_request && code.is_refusal()
+    }
+
     /// Calls a method: checks the arguments, asks the upstream, and reads what it answers, all before the method's deadline.
     /// Bytes that flow may come later than this returns, but not later than the deadline.
     pub async fn call(&self, call: Call<'_>) -> Result<Answer, Failure> {
+        self.call_after(call, std::future::ready(Ok(()))).await
+    }
+
+    /// The same. The first request leaves after `leaves` has said yes, which is asked when the call can be made and has its place.
+    pub async fn call_after<E: From<Failure>>(
+        &self,
+        call: Call<'_>,
+        leaves: impl Future<Output = Result<(), E>>,
+    ) -> Result<Answer, E> {
         let (plan, method) = self.find(call.service, call.method)?;
         let deadline = Instant::now() + method.timeout;
         let arguments = method.arguments.read(&method.what, call.arguments)?;
         match &plan.upstream {
-            Upstream::Http(http) => self.ask(plan, http, method, arguments, &call, deadline).await,
+            Upstream::Http(http) => {
+                let ready = Ready {
+                    call: &call,
+                    arguments,
+                    deadline,
+                };
+                self.ask(plan, http, method, ready, leaves).await
+            }
             Upstream::Script(script) => {
                 let definition = plan.method(method);
                 let _places = enter(admitted(plan, method, &call)?, method, deadline).await?;
+                leaves.await?;
                 let called = script
                     .call(&definition.name, method, arguments, &self.tasks, deadline)
                     .await;
-                called.map(Answer::json)
+                Ok(called.map(Answer::json)?)
             }
             Upstream::Mcp(server) => {
                 let definition = plan.method(method);
                 let _places = enter(admitted(plan, method, &call)?, method, deadline).await?;
-                server
+                leaves.await?;
+                let called = server
                     .call(&method.what, definition, method.answer_bytes, arguments, deadline)
-                    .await
-                    .map(Answer::json)
+                    .await;
+                Ok(called.map(Answer::json)?)
             }
             Upstream::Sql(database) => {
                 let Action::Sql(statement) = &plan.method(method).action else {
                     // A method is of the same kind as its service.
-                    return Err(Failure::new(Code::UnknownMethod, method.what.as_str()));
+                    return Err(Failure::new(Code::UnknownMethod, method.what.as_str()).into());
                 };
                 let admitted = admitted(plan, method, &call)?;
                 let calling = Calling {
@@ -188,6 +247,7 @@ impl Services {
                 // Whoever waits for their statement to be read has no place at the database yet.
                 let query = database.read(calling).await?;
                 let places = enter(admitted, method, deadline).await?;
+                leaves.await?;
                 Ok(match database.run(query, &self.tasks).await? {
                     sql::Received::Whole(text) => Answer::json(text),
                     sql::Received::Flowing { media_type, pieces } => {
@@ -199,15 +259,19 @@ impl Services {
     }
 
     /// Calls a method of an API over HTTP.
-    async fn ask(
+    async fn ask<E: From<Failure>>(
         &self,
         plan: &Plan,
         http: &HttpPlan,
         method: &MethodPlan,
-        arguments: Map<String, Value>,
-        call: &Call<'_>,
-        deadline: Instant,
-    ) -> Result<Answer, Failure> {
+        ready: Ready<'_>,
+        leaves: impl Future<Output = Result<(), E>>,
+    ) -> Result<Answer, E> {
+        let Ready {
+            call,
+            arguments,
+            deadline,
+        } = ready;
         let cursor = arguments.get("cursor").and_then(Value::as_str).map(str::to_owned);
         let definition = plan.method(method);
         let asked = http.method(&definition.name);
@@ -223,6 +287,7 @@ impl Services {
                 .remedy("call it with the arguments that its types say")
         })?;
         let places = enter(admitted(plan, method, call)?, method, deadline).await?;
+        leaves.await?;
         let exchange = Exchange {
             plan: http,
             method,

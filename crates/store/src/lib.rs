@@ -15,6 +15,7 @@
 //! names                                      what people call users and sessions
 //! sessions, prompts, runs, turns, closing    what the agent does
 //! approvals                                  what people were asked, and said
+//! service_writes                             what was changed outside, once
 //! files                                      what workspaces hold, and the object store
 //! generations                                what images were made, and which disks lie on them
 //! history, events, compaction, skipped       what was said and what watchers see
@@ -51,6 +52,7 @@ mod readers;
 mod restore;
 mod row;
 mod runs;
+mod service_writes;
 mod session_tokens;
 mod sessions;
 mod skipped;
@@ -79,6 +81,7 @@ pub use open::{Clock, Config, Store};
 pub use prompts::{Accepted, Joined, Prompt, Target};
 pub use restore::{Restored, restore};
 pub use runs::{End, Ended, LastBegun, Lease, Run, TakenRun};
+pub use service_writes::{Earlier, NewWrite, WRITES_TOLD, WriteEnd, WriteKey, WriteResult};
 pub use session_tokens::SessionToken;
 pub use sessions::{Cursor, Page, Session, SessionFilter};
 pub use snapshots::{Fork, NewSnapshot, Snapshot, SnapshotKind};

@@ -23,7 +23,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0009_files.sql"),
     include_str!("../migrations/0010_generations.sql"),
     include_str!("../migrations/0011_installation.sql"),
-    include_str!("../migrations/0015_behind.sql"),
+    include_str!("../migrations/0012_behind.sql"),
+    include_str!("../migrations/0013_service_writes.sql"),
 ];
 
 /// Says in the file's header that it is ours (`BELJ`).

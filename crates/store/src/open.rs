@@ -100,13 +100,14 @@ const CLOSING: Duration = Duration::from_secs(30);
 
 impl Store {
     /// Opens the store and makes its file where there is none, readable by its owner alone. An older schema is backed up beside
-    /// the file and migrated. Reservations that a dead process left are charged (their runs go on when they are taken again).
+    /// the file and migrated. Reservations that a dead process left are charged (their runs go on when they are taken again), and of the writes that it left nobody knows what came.
     ///
     /// # Errors
     /// The file is in use, is not a store, is of a newer release, or cannot be written.
     pub async fn open(config: Config) -> Result<Self, StoreError> {
         let store = apart("open the store", move || Self::open_file(config)).await?;
         store.charge_what_was_left().await?;
+        store.give_up_writes().await?;
         Ok(store)
     }
 

@@ -320,16 +320,19 @@ fn answer(work: &mut Work, head: &mut Head, wanted: &BeginTurn) -> Result<bool, 
         return Ok(!wanted.events.is_empty());
     }
     let given = |call: &ToolCallId| wanted.results.iter().find(|result| result.id == *call).cloned();
-    let results = head
-        .open_calls
-        .iter()
-        .map(|call| given(call).unwrap_or_else(|| closing::cut_off(call.clone())));
+    let calls = head.open_calls.iter();
+    let results = calls
+        .map(|call| {
+            let result = given(call).unwrap_or_else(|| closing::cut_off(call.clone()));
+            closing::with_writes(work, head.session, wanted.run, result).map(Block::ToolResult)
+        })
+        .collect::<Result<_, _>>()?;
     let author = if wanted.results.is_empty() {
         Author::ControlPlane
     } else {
         Author::Sandbox
     };
-    let message = composed(author, Role::User, results.map(Block::ToolResult).collect(), work.now);
+    let message = composed(author, Role::User, results, work.now);
     head.message(work, message, wanted.dialect.as_ref())?;
     Ok(true)
 }

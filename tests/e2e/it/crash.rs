@@ -5,13 +5,16 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use http::Response;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
+use testkit::upstream::{AnswerBody, Arrived, answered};
 
 use crate::installation::Installation;
 use crate::processes;
 use crate::transcript::Transcript;
+use crate::world::World;
 
 /// Every call leaves a mark that shows if it was made twice.
 const JOB: &str = r#"
@@ -30,9 +33,39 @@ steps:
       - name: exec
         input: { code: "import { appendFile } from 'node:fs/promises'; await appendFile('second.txt', 'x'); return 2;" }
   - when: { turn: 3 }
+    tools:
+      - name: exec
+        input: { code: "await services.ledger.add({ amount: 5 }); return 'written' + ' down';" }
+  - when: { turn: 4 }
     text: "All of it is done, and here are some words to be cut in the middle."
     piece: 8
 "#;
+
+/// A service that writes outside, where no second time can be taken back.
+const LEDGER: &str = r#"
+name = "ledger"
+summary = "What was spent"
+kind = "http"
+base_url = "https://ledger.api.test"
+[methods.add]
+summary = "Add an entry"
+access = "write"
+request = "POST /entries"
+json = "{*}"
+arguments.properties.amount.type = "integer"
+arguments.required = ["amount"]
+"#;
+
+const SECTIONS: &str = r#"
+[roles.everybody]
+services = ["ledger.*"]
+[services.ledger]
+addresses = ["127.0.0.0/8"]
+"#;
+
+fn entered(_: &Arrived) -> Response<AnswerBody> {
+    answered(200, &[("content-type", "application/json")], r#"{"entry":1}"#)
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Victim {
@@ -71,7 +104,9 @@ impl Victim {
 }
 
 /// One run, struck at these event numbers.
-fn disturbed(belljar: &Installation, session: &str, strikes: &[(Victim, i64)]) {
+fn disturbed(world: &World, belljar: &Installation, session: &str, strikes: &[(Victim, i64)]) {
+    let entries = || world.servers[0].arrived().len();
+    let before = entries();
     let case = format!("{session}: {strikes:?}");
     let mut child = belljar
         .command(&["run", "--json", "--session", session, "do it"])
@@ -134,6 +169,21 @@ fn disturbed(belljar: &Installation, session: &str, strikes: &[(Victim, i64)]) {
         );
         std::panic::resume_unwind(panic);
     }
+    let entered = entries() - before;
+    assert!(entered <= 1, "{case}: the entry was made {entered} times");
+    if entered == 1 {
+        let session = belljar.id(session);
+        let audited = belljar.done(&["audit", "--session", &session, "--action", "service.begun", "--json"]);
+        assert!(
+            audited.contains("ledger"),
+            "{case}: the audit log does not know of the entry"
+        );
+        let told = serde_json::to_string(&stored.0).unwrap_or_default();
+        assert!(
+            told.contains("written down") || told.contains("ledger.add ("),
+            "{case}: nobody is told of the entry: {told}"
+        );
+    }
     for mark in ["first.txt", "second.txt"] {
         let output = belljar.run(&["get", session, mark, "-"]);
         let marks = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -145,8 +195,9 @@ fn disturbed(belljar: &Installation, session: &str, strikes: &[(Victim, i64)]) {
     }
 }
 
-fn undisturbed(belljar: &Installation) -> i64 {
-    disturbed(belljar, "undisturbed", &[]);
+fn undisturbed(world: &World, belljar: &Installation) -> i64 {
+    disturbed(world, belljar, "undisturbed", &[]);
+    assert_eq!(world.servers[0].arrived().len(), 1, "the entry is made");
     let count = belljar.transcript("undisturbed").0.len();
     i64::try_from(count).expect("a small number")
 }
@@ -161,8 +212,16 @@ fn seed() -> u64 {
 }
 
 fn strike_every_victim(placement: &str) {
-    let belljar = Installation::start_with(JOB, &format!("---\nplacement = \"{placement}\"\n"));
-    let events = undisturbed(&belljar);
+    let world = World::new(vec![(&["ledger.api.test"], Box::new(entered))]);
+    let more = format!("{SECTIONS}---\nplacement = \"{placement}\"\n");
+    let mut belljar = Installation::prepare(JOB, &more);
+    let folder = belljar.path("services/ledger");
+    std::fs::create_dir_all(&folder).expect("make a folder");
+    std::fs::write(folder.join("service.toml"), LEDGER).expect("write a definition");
+    belljar.live_in(&world, &[]);
+    belljar.start_host();
+    belljar.start_serve();
+    let events = undisturbed(&world, &belljar);
     let full = std::env::var_os("BELLJAR_TEST_FULL").is_some();
     let mut random = StdRng::seed_from_u64(seed());
     for victim in Victim::ALL {
@@ -173,7 +232,7 @@ fn strike_every_victim(placement: &str) {
             all.sample(&mut random, 2).copied().collect()
         };
         for at in indexes {
-            disturbed(&belljar, &format!("{victim:?}-at-{at}"), &[(victim, at)]);
+            disturbed(&world, &belljar, &format!("{victim:?}-at-{at}"), &[(victim, at)]);
         }
     }
     let pairs = if full { 50 } else { 2 };
@@ -183,7 +242,7 @@ fn strike_every_victim(placement: &str) {
             (victim, random.random_range(1..=events))
         };
         let strikes = [strike(), strike()];
-        disturbed(&belljar, &format!("pair-{pair}"), &strikes);
+        disturbed(&world, &belljar, &format!("pair-{pair}"), &strikes);
     }
 }
 

@@ -8,7 +8,7 @@ use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp, TurnId};
 use llm::Head;
 use protocol::{Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 use providers::Model;
-use store::{Asker, BeginTurn, Begun, End, OverCap, StoreError};
+use store::{Asker, BeginTurn, Begun, End, OverCap, StoreError, WRITES_TOLD};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Speaking, stale, unavailable};
@@ -236,7 +236,11 @@ impl Control {
             at: Timestamp::now(),
         };
         let encoded: Bytes = self.0.providers.encode(model, &message);
-        llm::message_bound(model.format, &message, &encoded).saturating_add(missing * INTERRUPTED)
+        // What they changed outside is told with them; no token has less than a byte.
+        let failed = request.results.iter().filter(|result| result.is_error).count() as u64;
+        let telling = if self.0.services.is_some() { missing + failed } else { 0 };
+        let writes = telling * WRITES_TOLD as u64;
+        llm::message_bound(model.format, &message, &encoded).saturating_add(missing * INTERRUPTED + writes)
     }
 
     async fn refuse_busy(&self, live: &Live, active: &Active, over: &OverCap) -> Refusal {

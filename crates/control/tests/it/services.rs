@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use control::{NewPrompt, ServiceRequest};
-use domain::{Delivery, Door, Event};
+use domain::{Delivery, Door, Event, SessionId};
+use futures::StreamExt;
 use lifecycle::Tasks;
 use policy::Scope;
 use secret::Secret;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use store::{Accepted, Target};
 use testkit::within;
 
-use crate::world::crm::{ANSWERED, CANARY, outside, upstream};
+use crate::world::crm::{ANSWERED, Added, CANARY, adding, outside, upstream};
 use crate::world::{Differs, World, in_both_placements_with};
 
 /// What is handed in: it stands neither in events nor in the audit log.
@@ -102,7 +103,7 @@ async fn a_method_that_is_allowed_is_called_and_written_down_without_what_was_sa
             }
             // The model and the sandbox are told of what is allowed and of nothing else.
             let granted = world.inside.granted();
-            assert_eq!(granted.services[0].methods, ["get"]);
+            assert_eq!(granted.services[0].methods, ["add", "get", "put"]);
             assert!(granted.services[0].types.contains("get(") && !granted.services[0].types.contains("remove"));
             let request = world.models.received().pop().unwrap().body.to_string();
             assert!(
@@ -248,4 +249,174 @@ async fn threat_066_the_door_for_services_knows_sessions_by_their_tokens_only() 
     .await
     .unwrap_err();
     assert_eq!(failure.status, 401);
+}
+
+/// A request to add somebody, under a key.
+fn add(method: &str, name: &str, key: Option<&str>) -> ServiceRequest {
+    ServiceRequest {
+        service: "crm".to_owned(),
+        method: method.to_owned(),
+        args: json!({ "name": name }),
+        call: None,
+        idempotency_key: key.map(str::to_owned),
+    }
+}
+
+/// What a call was answered: its bytes, or status and code.
+async fn answered(world: &World, token: &Secret, request: ServiceRequest) -> Result<String, (u16, String)> {
+    match world.control.proxy(token, request).await {
+        Ok(answer) => {
+            let pieces: Vec<_> = answer.body.map(|piece| piece.unwrap().to_vec()).collect().await;
+            Ok(String::from_utf8(pieces.concat()).unwrap())
+        }
+        Err(failure) => Err((failure.status, failure.code)),
+    }
+}
+
+/// A world with a session that has a sandbox, and its token.
+async fn with_session(port: u16) -> (World, SessionId, Secret) {
+    let world = World::new(with_services(port)).await;
+    let (accepted, _) = called(&world, world.target(), "look").await;
+    let token = world.inside.tokens(world.inside.newest().0).pop().unwrap();
+    // Keys count within a run, or outside of all: the one that there was is over.
+    let read = ServiceRequest {
+        args: json!({ "id": "1" }),
+        ..add("get", "", None)
+    };
+    let over = async {
+        loop {
+            answered(&world, &token, read.clone()).await.unwrap();
+            let called = world.audited("service.called").await;
+            if called.last().is_some_and(|last| last.entry.facts.run.is_none()) {
+                return;
+            }
+        }
+    };
+    within("the end of the run", over).await;
+    (world, accepted.session, token)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_is_made_once_for_each_key_and_known_before_it_leaves() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let added = Added::new(false);
+    let (world, session, token) = with_session(adding(&tasks, added.clone()).await).await;
+    let told = |code: &str, status| Err((status, code.to_owned()));
+    let first = async {
+        let answer = answered(&world, &token, add("add", ASKED, Some("k"))).await;
+        assert_eq!(answer.as_deref(), Ok(json!({ "name": ANSWERED }).to_string().as_str()));
+        answer
+    };
+    let meanwhile = async {
+        within("the request", added.one.notified()).await;
+        // It is written down while the upstream still thinks, and what is handed in is not.
+        let begun = world.audited("service.begun").await;
+        assert_eq!(begun.len(), 1);
+        assert_eq!(begun[0].entry.facts.service.as_deref(), Some("crm"));
+        assert_eq!(begun[0].entry.detail["key"], "k");
+        assert!(!format!("{begun:?}").contains(ASKED));
+        let called = world.audited("service.called").await;
+        assert!(called.iter().all(|record| record.entry.detail["method"] != "add"));
+        assert_eq!(
+            answered(&world, &token, add("add", ASKED, Some("k"))).await,
+            told("under_way", 409)
+        );
+        assert_eq!(
+            answered(&world, &token, add("add", "Eve", Some("k"))).await,
+            told("key_reused", 422)
+        );
+        added.answers.add_permits(1);
+    };
+    let (first, ()) = tokio::join!(first, meanwhile);
+    assert_eq!(added.count(), 1);
+    assert_eq!(answered(&world, &token, add("add", ASKED, Some("k"))).await, first);
+    assert_eq!(added.count(), 1, "the same key writes once");
+    let called = world.audited("service.called").await;
+    let code = |record: &store::AuditRecord| record.entry.detail["code"].clone();
+    let is_done = |record: &&store::AuditRecord| record.entry.detail["method"] == "add" && code(record).is_null();
+    let done: Vec<_> = called.iter().filter(is_done).collect();
+    assert_eq!((done.len(), &done[0].entry.detail["key"]), (1, &json!("k")));
+    // Without a key, and under another, each is its own.
+    for key in [None, None, Some("l")] {
+        answered(&world, &token, add("add", ASKED, key)).await.unwrap();
+    }
+    assert_eq!(added.count(), 4);
+    // Who only reads is not written down before.
+    let read = ServiceRequest {
+        args: json!({ "id": "1" }),
+        ..add("get", "", Some("r"))
+    };
+    answered(&world, &token, read).await.unwrap();
+    assert_eq!(world.audited("service.begun").await.len(), 4);
+    world.assert_whole(session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_waits_for_is_known_all_the_same_and_what_failed_is_told_as_it_is() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let added = Added::new(false);
+    let (world, session, token) = with_session(adding(&tasks, added.clone()).await).await;
+    let left = {
+        let call = answered(&world, &token, add("add", "Ada", Some("left")));
+        tokio::select! {
+            () = added.one.notified() => true,
+            _ = call => false,
+        }
+    };
+    assert!(left, "whoever called is gone while the upstream thinks");
+    added.answers.add_permits(1);
+    let is = |event: &Event| matches!(event, Event::ServiceCalled { method, status: 200, .. } if method == "add");
+    world.event(session, "the end of the call", is).await;
+    let again = answered(&world, &token, add("add", "Ada", Some("left"))).await;
+    assert_eq!(again, Ok(json!({ "name": ANSWERED }).to_string()));
+    assert_eq!(added.count(), 1);
+    // It never answers: nobody knows, unless the upstream knows keys.
+    added.answers.acquire().await.unwrap().forget();
+    for (method, key) in [("add", "late"), ("put", "known")] {
+        assert_eq!(
+            answered(&world, &token, add(method, "Ada", Some(key))).await,
+            Err((504, "timeout".to_owned()))
+        );
+    }
+    let unknown = Err((409, "state_unknown".to_owned()));
+    let count = added.count();
+    added.answers.add_permits(1);
+    assert_eq!(answered(&world, &token, add("add", "Ada", Some("late"))).await, unknown);
+    assert_eq!(added.count(), count);
+    answered(&world, &token, add("put", "Ada", Some("known")))
+        .await
+        .unwrap();
+    let keys = added.keys.lock().unwrap().clone();
+    assert_eq!(keys.len(), count + 1);
+    assert!(!keys[count].is_empty() && keys[count - 1] == keys[count], "{keys:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_whose_process_died_is_unknown_is_named_to_the_model_and_is_not_made_again() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let added = Added::new(false);
+    let port = adding(&tasks, added.clone()).await;
+    in_both_placements_with(
+        || with_services(port),
+        async |world| {
+            let before = added.count();
+            world.will_call(&[("a", r#"service crm.add {"name": "Ada"}"#)]);
+            world.will_say("So be it.");
+            let accepted = world.prompt("go").await;
+            within("the request", added.one.notified()).await;
+            world.sandboxes.kill(world.inside.newest().0);
+            let world = world.restarted().await;
+            world.done(&accepted).await;
+            let said = format!("{:?}", world.messages(accepted.session).await);
+            let named = "It had begun a call of a service that may change something: crm.add (nobody knows whether it took effect).";
+            assert!(said.contains(named), "{said}");
+            assert_eq!(added.count(), before + 1);
+            assert_eq!(world.audited("service.begun").await.len(), 1);
+            world.assert_whole(accepted.session).await;
+        },
+    )
+    .await;
 }

@@ -39,7 +39,7 @@ pub(crate) struct ProxyCall {
     #[serde(default)]
     #[schema(value_type = Object)]
     args: Value,
-    /// The same for each repeat of the same call in the same run.
+    /// The same for each repeat of the same call in the same run, at most 200 bytes: what changes something is done once for each key, and a repeat gets what came of it.
     idempotency_key: Option<String>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct ProxyResult {
 }
 
 /// Call a method of a service as a session. Statuses: 401 the token is no living session's, 403 denied, 404 no such method,
-/// 422 the arguments do not fit, 429 too often (see `Retry-After`), 502 and 504 the service failed. Errors have a `remedy` where there is one.
+/// 409 the key's call is under way or nobody knows what came of it (`state_unknown`), 422 the arguments do not fit or the key is another call's, 429 too often (see `Retry-After`), 502 and 504 the service failed. Errors have a `remedy` where there is one.
 #[utoipa::path(post, path = "/api/proxy", tag = "services", request_body = ProxyCall, responses((status = 200, description = "The result.", body = ProxyResult)))]
 pub(crate) async fn proxy(State(doors): State<Doors>, request: Request) -> Response {
     let (header, call) = match read(request, &doors).await {

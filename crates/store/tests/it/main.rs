@@ -17,6 +17,7 @@ mod money;
 mod parts;
 mod prompts;
 mod runs;
+mod service_writes;
 mod sessions;
 mod snapshots;
 mod store;

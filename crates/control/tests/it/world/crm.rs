@@ -11,9 +11,10 @@ use lifecycle::Tasks;
 use secret::{Reference, Secret};
 use serde_json::json;
 use services::{Bound, Catalogue, ServiceSettings, Services, Trust};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore};
 
 /// The credential, which nobody but the upstream may see.
 pub(crate) const CANARY: &str = "canary-5d81f2";
@@ -44,6 +45,25 @@ access = "write"
 request = "DELETE /contacts/{id}"
 arguments.properties.id.type = "string"
 arguments.required = ["id"]
+
+[methods.add]
+summary = "Add a contact"
+access = "write"
+request = "POST /contacts"
+json = "{*}"
+arguments.properties.name.type = "string"
+arguments.required = ["name"]
+limits = { timeout = "3s" }
+
+[methods.put]
+summary = "Write a contact, with a key"
+access = "write"
+request = "POST /contacts"
+json = "{*}"
+idempotency_header = "Idempotency-Key"
+arguments.properties.name.type = "string"
+arguments.required = ["name"]
+limits = { timeout = "3s" }
 "#;
 
 struct Here;
@@ -55,35 +75,78 @@ impl Resolve for Here {
     }
 }
 
+/// What an upstream that adds contacts has seen of that.
+#[derive(Clone)]
+pub(crate) struct Added {
+    /// The key of each, or nothing.
+    pub(crate) keys: Arc<Mutex<Vec<String>>>,
+    /// Told of each.
+    pub(crate) one: Arc<Notify>,
+    /// What is added is answered as long as there are places here.
+    pub(crate) answers: Arc<Semaphore>,
+}
+
+impl Added {
+    /// Of one that answers at once; or not before it may.
+    pub(crate) fn new(answers: bool) -> Self {
+        Self {
+            keys: Arc::default(),
+            one: Arc::default(),
+            answers: Arc::new(Semaphore::new(usize::from(answers))),
+        }
+    }
+
+    /// How many.
+    pub(crate) fn count(&self) -> usize {
+        self.keys.lock().unwrap().len()
+    }
+}
+
 /// An upstream that answers every request with a contact, once it has seen the credential.
 pub(crate) async fn upstream(tasks: &Tasks) -> u16 {
+    adding(tasks, Added::new(true)).await
+}
+
+/// The same, which adds contacts and tells of it.
+pub(crate) async fn adding(tasks: &Tasks, added: Added) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
+    let each = tasks.clone();
     tasks.spawn_until_stopped(async move {
         loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let mut request = Vec::new();
-            while !request.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                if stream.read(&mut byte).await.unwrap_or(0) == 0 {
-                    break;
-                }
-                request.push(byte[0]);
-            }
-            let request = String::from_utf8(request).unwrap().to_lowercase();
-            let (status, body) = if request.contains(&format!("authorization: bearer {CANARY}")) {
-                ("200 OK", json!({"name": ANSWERED}).to_string())
-            } else {
-                ("401 Unauthorized", "{}".to_owned())
-            };
-            let answer = format!(
-                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
-                body.len()
-            );
-            let _ = stream.write_all(answer.as_bytes()).await;
+            let (stream, _) = listener.accept().await.unwrap();
+            each.spawn_until_stopped(answer(stream, added.clone()));
         }
     });
     port
+}
+
+async fn answer(mut stream: TcpStream, added: Added) {
+    let mut request = Vec::new();
+    while !request.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        if stream.read(&mut byte).await.unwrap_or(0) == 0 {
+            break;
+        }
+        request.push(byte[0]);
+    }
+    let request = String::from_utf8(request).unwrap().to_lowercase();
+    if request.starts_with("post") {
+        let key = request.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
+        added.keys.lock().unwrap().push(key.unwrap_or_default().to_owned());
+        added.one.notify_one();
+        drop(added.answers.acquire().await.unwrap());
+    }
+    let (status, body) = if request.contains(&format!("authorization: bearer {CANARY}")) {
+        ("200 OK", json!({"name": ANSWERED}).to_string())
+    } else {
+        ("401 Unauthorized", "{}".to_owned())
+    };
+    let answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    let _ = stream.write_all(answer.as_bytes()).await;
 }
 
 /// What lies outside: the service `crm`, at that port of this machine. Its definition goes into the folder.
