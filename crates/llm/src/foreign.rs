@@ -13,9 +13,9 @@ use bytes::Bytes;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::Format;
 use crate::bounds::{PREAMBLE, picture};
 use crate::encode::append_json;
+use crate::{ChatLimit, Format};
 
 use look::Look;
 
@@ -237,9 +237,10 @@ impl<'b> Foreign<'b> {
     }
 
     /// The request as the provider gets it: its own name of the model, the most that may be said, nothing kept, and tokens
-    /// told at a stream's end.
+    /// told at a stream's end. In which field a server of the Chat format is told the most is the program's choice, unless
+    /// this one takes no other than `max_completion_tokens`.
     #[must_use]
-    pub fn body(&self, model: &str, max_tokens: u64) -> Bytes {
+    pub fn body(&self, model: &str, max_tokens: u64, chat_limit: ChatLimit) -> Bytes {
         let length: usize = self
             .fields
             .iter()
@@ -268,7 +269,11 @@ impl<'b> Foreign<'b> {
                 Some(_) => {}
             }
         }
-        field(self.limit, &max_tokens.to_string());
+        let limit = match (self.format, chat_limit) {
+            (Format::OpenaiChat, ChatLimit::MaxCompletionTokens) => chat_limit.field(),
+            _ => self.limit,
+        };
+        field(limit, &max_tokens.to_string());
         match self.format {
             Format::AnthropicMessages => {}
             Format::OpenaiResponses => field("store", "false"),

@@ -22,10 +22,33 @@ pub struct Head<'a> {
     pub tool_choice: &'a ToolChoice,
     /// The most tokens that it may say, thinking included.
     pub max_tokens: u64,
+    /// How a server of the Chat format is told so; the others have one field for it.
+    pub chat_limit: ChatLimit,
     /// How much it thinks first.
     pub thinking: Thinking,
     /// Where the provider is told to cache.
     pub cache: CacheMarks,
+}
+
+/// The field in which a server of the Chat format is told the most that may be said. There is none that all of them take.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum ChatLimit {
+    /// `max_tokens`, which some servers know alone: they would take no notice of the other, and speak without a limit.
+    #[default]
+    MaxTokens,
+    /// `max_completion_tokens`: OpenAI's newer models refuse the other.
+    MaxCompletionTokens,
+}
+
+impl ChatLimit {
+    /// The field's name.
+    #[must_use]
+    pub const fn field(self) -> &'static str {
+        match self {
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCompletionTokens => "max_completion_tokens",
+        }
+    }
 }
 
 /// How much a model thinks before it speaks.
@@ -277,7 +300,7 @@ fn tail_json(format: Format, head: &Head<'_>) -> Vec<u8> {
             }
         }
         Format::OpenaiChat => {
-            field("max_tokens", json!(head.max_tokens));
+            field(head.chat_limit.field(), json!(head.max_tokens));
             field("stream_options", json!({"include_usage": true}));
             if let Thinking::Effort(effort) = head.thinking {
                 field("reasoning_effort", json!(effort));

@@ -7,7 +7,7 @@ use causes::with_causes;
 use domain::{Author, Message, Price};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use llm::{CacheMarks, Format, Thinking, Thoughts};
+use llm::{CacheMarks, ChatLimit, Format, Thinking, Thoughts};
 use reqwest::Url;
 use secret::{Credential, Secret};
 use zeroize::Zeroizing;
@@ -29,6 +29,8 @@ pub struct Model {
     pub window: u64,
     /// The most tokens it may say in one reply.
     pub max_output: u64,
+    /// How its server is told the most that it may say; goes into `llm::Head`.
+    pub chat_limit: ChatLimit,
     /// How much it thinks; goes into `llm::Head`.
     pub thinking: Thinking,
     /// Cache marks; go into `llm::Head`.
@@ -45,6 +47,22 @@ pub struct Model {
 pub(crate) enum Target {
     Http(Box<HttpTarget>),
     Script(Arc<Script>),
+}
+
+impl Target {
+    /// What the server takes: OpenAI itself and Azure's OpenAI are known by their addresses, all others take what they always did.
+    fn chat_limit(&self) -> ChatLimit {
+        let host = match self {
+            Self::Http(http) => http.url.host_str().unwrap_or_default(),
+            Self::Script(_) => "",
+        };
+        let is_openai = host == "api.openai.com" || host.ends_with(".api.openai.com");
+        if is_openai || host.ends_with(".openai.azure.com") {
+            ChatLimit::MaxCompletionTokens
+        } else {
+            ChatLimit::MaxTokens
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -173,6 +191,7 @@ impl Model {
                 price,
                 window,
                 max_output,
+                chat_limit: target.chat_limit(),
                 thinking: settings.thinking,
                 cache: settings.cache,
                 fallback: settings.fallback,

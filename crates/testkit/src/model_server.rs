@@ -3,7 +3,7 @@
 //!
 //! One server has one key and answers all three; it says what [`ModelServer::next`] lined up, and [`ModelServer::always`]
 //! when there is nothing lined up. A request that a real provider would refuse gets a 400 with the reason, and the reason
-//! is kept in [`Received::refused`].
+//! is kept in [`Received::refused`]. Of Chat Completions it takes what most servers take, until it is told to be OpenAI's own.
 
 mod check;
 mod speak;
@@ -134,6 +134,8 @@ struct State {
 
 #[derive(Debug)]
 struct Inner {
+    /// The field of Chat Completions in which it is told the most that may be said.
+    chat_limit: &'static str,
     next: VecDeque<Answer>,
     always: Answer,
     received: VecDeque<Received>,
@@ -158,6 +160,7 @@ impl ModelServer {
         let state = Arc::new(State {
             key: format!("sk-test-{}", domain::TokenId::new()),
             inner: Mutex::new(Inner {
+                chat_limit: check::USUAL_LIMIT,
                 next: VecDeque::new(),
                 always: Answer::text("Hello."),
                 received: VecDeque::new(),
@@ -180,6 +183,11 @@ impl ModelServer {
     #[must_use]
     pub fn key(&self) -> &str {
         &self.state.key
+    }
+
+    /// Takes Chat Completions as OpenAI's newer models do from now on: with `max_completion_tokens` alone.
+    pub fn act_as_openai(&self) {
+        self.state.inner().chat_limit = check::OPENAI_LIMIT;
     }
 
     /// Lines up an answer behind those that wait.
@@ -238,7 +246,7 @@ impl State {
     fn decide(&self, mut received: Received) -> Answer {
         let mut inner = self.inner();
         inner.count += 1;
-        let answer = match check::check(&received, &self.key) {
+        let answer = match check::check(&received, &self.key, inner.chat_limit) {
             Ok(()) => inner.next.pop_front().unwrap_or_else(|| inner.always.clone()),
             Err((status, message)) => {
                 received.refused = Some(message.clone());

@@ -76,6 +76,7 @@ impl<'s> DirectGateway<'s> {
                 tools: agent::definitions(),
                 tool_choice: &request.tool_choice,
                 max_tokens: self.model.max_output,
+                chat_limit: self.model.chat_limit,
                 thinking: self.model.thinking,
                 cache: self.model.cache,
             };

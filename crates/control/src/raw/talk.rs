@@ -51,10 +51,11 @@ impl Control {
                 return;
             }
         };
+        let Wanted { model, request, .. } = &wanted;
         let call = RelayCall {
             format: wanted.format,
-            body: wanted.request.body(&wanted.model.provider_name, reserved.output),
-            streams: wanted.request.streams,
+            body: request.body(&model.provider_name, reserved.output, model.chat_limit),
+            streams: request.streams,
             betas: wanted.betas.clone(),
         };
         if wanted.request.streams {

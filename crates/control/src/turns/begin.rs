@@ -48,6 +48,7 @@ pub(crate) fn head<'a>(offer: &'a Offer, model: &'a Model, tool_choice: &'a Tool
         tools: &offer.tools,
         tool_choice,
         max_tokens: output,
+        chat_limit: model.chat_limit,
         thinking: model.thinking,
         cache: model.cache,
     }

@@ -1,7 +1,9 @@
 //! Bounds of tokens.
 
 use domain::{Block, Image, ResultPart, Role, ToolCallId, ToolResult};
-use llm::{CacheMarks, Format, Head, Thinking, Thoughts, count_text, encode_message, head_bound, message_bound};
+use llm::{
+    CacheMarks, ChatLimit, Format, Head, Thinking, Thoughts, count_text, encode_message, head_bound, message_bound,
+};
 use protocol::ToolChoice;
 
 use crate::encode::{message, text};
@@ -46,6 +48,7 @@ fn threat_131_a_bound_covers_all_that_the_model_reads() {
         tools: &[],
         tool_choice: &ToolChoice::Auto,
         max_tokens: 1,
+        chat_limit: ChatLimit::MaxTokens,
         thinking: Thinking::Default,
         cache: CacheMarks::Hour,
     };

@@ -1,7 +1,7 @@
 //! What requests carry.
 
 use domain::{Author, Block, Message, MessageId, Role, Timestamp, ToolCall, ToolCallId, ToolDefinition, ToolResult};
-use llm::{CacheMarks, Effort, Format, Head, Thinking, Thoughts, encode_message, request_body};
+use llm::{CacheMarks, ChatLimit, Effort, Format, Head, Thinking, Thoughts, encode_message, request_body};
 use protocol::ToolChoice;
 use serde_json::{Value, json};
 
@@ -44,10 +44,19 @@ fn head<'a>(tools: &'a [ToolDefinition], tool_choice: &'a ToolChoice) -> Head<'a
         tools,
         tool_choice,
         max_tokens: 4_096,
+        chat_limit: ChatLimit::MaxTokens,
         thinking: Thinking::Effort(Effort::Medium),
         cache: CacheMarks::FiveMinutes,
     }
 }
+
+/// Each kind of server: its format, and how it is told the most that may be said.
+const SERVERS: [(Format, ChatLimit); 4] = [
+    (Format::AnthropicMessages, ChatLimit::MaxTokens),
+    (Format::OpenaiResponses, ChatLimit::MaxTokens),
+    (Format::OpenaiChat, ChatLimit::MaxTokens),
+    (Format::OpenaiChat, ChatLimit::MaxCompletionTokens),
+];
 
 /// Each golden conversation, message by message and as a request, in each format.
 #[test]
@@ -93,7 +102,7 @@ fn conversations_are_encoded_as_their_golden_files_say() {
 #[test]
 fn what_was_sent_once_is_sent_again_byte_for_byte() {
     let tools = tools();
-    for format in Format::ALL {
+    for (format, chat_limit) in SERVERS {
         let mut history = Vec::new();
         let mut before: Option<Vec<u8>> = None;
         for turn in 0..50 {
@@ -118,6 +127,7 @@ fn what_was_sent_once_is_sent_again_byte_for_byte() {
             );
             let head = Head {
                 max_tokens: 4_096 - turn,
+                chat_limit,
                 cache: CacheMarks::Off,
                 ..head(&tools, &ToolChoice::Auto)
             };
@@ -148,7 +158,11 @@ fn what_was_sent_once_is_sent_again_byte_for_byte() {
 
 /// The body up to the end of its last message.
 fn messages_part(body: &[u8]) -> Vec<u8> {
-    let tail = [&b"],\"max_tokens\""[..], b"],\"max_output_tokens\""];
+    let tail = [
+        &b"],\"max_tokens\""[..],
+        b"],\"max_output_tokens\"",
+        b"],\"max_completion_tokens\"",
+    ];
     let end = tail
         .iter()
         .find_map(|tail| body.windows(tail.len()).rposition(|window| window == *tail));
@@ -212,9 +226,9 @@ fn what_providers_refuse_is_not_sent() {
 #[test]
 fn settings_go_behind_the_messages() {
     let tools = tools();
-    let bodies: Vec<Value> = Format::ALL
+    let bodies: Vec<Value> = SERVERS
         .into_iter()
-        .flat_map(|format| {
+        .flat_map(|(format, chat_limit)| {
             [
                 Head {
                     thinking: Thinking::Budget(10_000),
@@ -236,6 +250,7 @@ fn settings_go_behind_the_messages() {
                     ..head(&[], &ToolChoice::Required)
                 },
             ]
+            .map(|head| Head { chat_limit, ..head })
             .map(|head| serde_json::from_slice(&request_body(format, &head, [&b"{}"[..], b""])).unwrap())
         })
         .collect();

@@ -1,6 +1,6 @@
 //! Requests of other programs.
 
-use llm::{Foreign, ForeignError, Format};
+use llm::{ChatLimit, Foreign, ForeignError, Format};
 use serde_json::{Value, json};
 
 fn said(format: Format, content: Value) -> Value {
@@ -47,7 +47,35 @@ fn a_request_is_handed_on_in_its_own_words_with_ours_beside_them() {
         let request = Foreign::parse(format, body.as_bytes()).unwrap();
         assert_eq!(request.model.as_deref(), Some("m"));
         assert!(request.streams);
-        assert_eq!(request.body("fake", 500), expected.as_bytes(), "{format:?}");
+        let body = request.body("fake", 500, ChatLimit::MaxTokens);
+        assert_eq!(body, expected.as_bytes(), "{format:?}");
+    }
+}
+
+#[test]
+fn a_server_of_the_chat_format_is_told_the_most_in_a_field_that_it_takes() {
+    for (said, tokens, completion) in [
+        (json!({}), "max_tokens", "max_completion_tokens"),
+        (json!({"max_tokens": 20}), "max_tokens", "max_completion_tokens"),
+        (
+            json!({"max_completion_tokens": 20}),
+            "max_completion_tokens",
+            "max_completion_tokens",
+        ),
+    ] {
+        let mut body = with(Format::OpenaiChat, "temperature", 1.into());
+        body.as_object_mut().unwrap().extend(said.as_object().unwrap().clone());
+        let body = body.to_string();
+        let request = Foreign::parse(Format::OpenaiChat, body.as_bytes()).unwrap();
+        for (limit, expected) in [
+            (ChatLimit::MaxTokens, tokens),
+            (ChatLimit::MaxCompletionTokens, completion),
+        ] {
+            let sent: Value = serde_json::from_slice(&request.body("fake", 500, limit)).unwrap();
+            let fields = ["max_tokens", "max_completion_tokens"].map(|field| sent.get(field).map(Value::as_u64));
+            let only = |field: &str| (field == expected).then_some(Some(500));
+            assert_eq!(fields, [only("max_tokens"), only("max_completion_tokens")], "{body}");
+        }
     }
 }
 
@@ -277,7 +305,7 @@ fn a_thought_fits_the_answer_that_it_is_part_of() {
     let body = body.to_string();
     let request = Foreign::parse(Format::AnthropicMessages, body.as_bytes()).unwrap();
     let thinking = |most: u64| {
-        let body: Value = serde_json::from_slice(&request.body("m", most)).unwrap();
+        let body: Value = serde_json::from_slice(&request.body("m", most, ChatLimit::MaxTokens)).unwrap();
         body["thinking"]["budget_tokens"].as_u64()
     };
     assert_eq!(

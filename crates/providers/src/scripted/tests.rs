@@ -1,4 +1,4 @@
-use llm::{CacheMarks, Decoder, Format, Head, Reply, StreamEvent, Thinking};
+use llm::{CacheMarks, ChatLimit, Decoder, Format, Head, Reply, StreamEvent, Thinking};
 use protocol::ToolChoice;
 use serde_json::{Value, json};
 
@@ -11,6 +11,7 @@ fn body(messages: &[Value], max_tokens: u64) -> Vec<u8> {
         tools: &[],
         tool_choice: &ToolChoice::Auto,
         max_tokens,
+        chat_limit: ChatLimit::MaxTokens,
         thinking: Thinking::Default,
         cache: CacheMarks::FiveMinutes,
     };

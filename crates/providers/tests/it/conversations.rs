@@ -1,8 +1,9 @@
 //! Conversations that real providers would accept.
 
 use domain::{Block, Image, ResultPart, Role, ToolCallId, ToolResult, Usage};
-use llm::Format;
+use llm::{ChatLimit, Format};
 use protocol::StopReason;
+use providers::ProviderKind;
 use serde_json::json;
 use testkit::model_server::{Answer, ModelServer, Speech};
 
@@ -130,6 +131,24 @@ async fn a_fallback_of_another_format_goes_on_without_foreign_thoughts() {
         }
     }
     server.assert_nothing_refused();
+}
+
+/// What one kind of server takes the other refuses, so each must be asked in its own way.
+#[tokio::test]
+async fn both_kinds_of_chat_servers_accept_what_they_are_sent() {
+    for (limit, is_openai) in [(ChatLimit::MaxTokens, false), (ChatLimit::MaxCompletionTokens, true)] {
+        let server = ModelServer::start().await;
+        if is_openai {
+            server.act_as_openai();
+        }
+        for told in [ChatLimit::MaxTokens, ChatLimit::MaxCompletionTokens] {
+            let mut model = model("m", at(&server, ProviderKind::OpenaiChat));
+            // Its address says otherwise: no packet leaves this machine.
+            model.chat_limit = told;
+            let heard = ask(&providers(vec![model]), "m", &[prompt("Go.")]).await;
+            assert_eq!(heard.end.is_ok(), told == limit, "{told:?} to {limit:?}");
+        }
+    }
 }
 
 /// The fake provider is worth something only if it refuses.

@@ -87,6 +87,7 @@ fn body(providers: &Providers, model: &Model, messages: &[Message]) -> Bytes {
         tools: &tools(),
         tool_choice: &ToolChoice::Auto,
         max_tokens: 1_000,
+        chat_limit: model.chat_limit,
         thinking: Thinking::Default,
         cache: CacheMarks::FiveMinutes,
     };

@@ -1,7 +1,7 @@
 //! Settings, and everything that is wrong with them.
 
 use domain::Price;
-use llm::{Effort, Thinking};
+use llm::{ChatLimit, Effort, Thinking};
 use providers::{Model, ModelSettings, ProviderKind, Providers, ProvidersError, RetryLimits, SettingsPrice, Timeouts};
 use secret::Secret;
 
@@ -112,6 +112,37 @@ fn plain_http_stays_on_this_machine() {
         );
     }
     assert!(at("http://10.0.0.1/", true).is_ok());
+}
+
+#[test]
+fn openai_and_azure_are_told_the_most_in_the_field_that_their_newer_models_take() {
+    let limit = |base_url: Option<&str>| {
+        let settings = ModelSettings {
+            base_url: base_url.map(str::to_owned),
+            api_key: Some(Secret::new("k").into()),
+            ..ModelSettings::new(ProviderKind::OpenaiChat)
+        };
+        model("m", settings).chat_limit
+    };
+    for url in [
+        None,
+        Some("https://api.openai.com/v1"),
+        Some("https://API.OpenAI.com"),
+        Some("https://eu.api.openai.com/v1"),
+        Some("https://ours.openai.azure.com/openai/v1"),
+    ] {
+        assert_eq!(limit(url), ChatLimit::MaxCompletionTokens, "{url:?}");
+    }
+    for url in [
+        "http://localhost:11434/v1",
+        "http://127.0.0.1:8000",
+        "https://models.example/api.openai.com",
+        "https://api.openai.com.example",
+        "https://notapi.openai.com.example/v1",
+        "https://openai.azure.com.example",
+    ] {
+        assert_eq!(limit(Some(url)), ChatLimit::MaxTokens, "{url}");
+    }
 }
 
 #[test]

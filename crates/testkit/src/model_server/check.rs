@@ -9,10 +9,14 @@ use super::{Protocol, Received};
 /// Status and message of the refusal.
 type Refused = (u16, String);
 
+/// The field of Chat Completions in which most servers want to be told the most that may be said, and OpenAI's.
+pub(super) const USUAL_LIMIT: &str = "max_tokens";
+pub(super) const OPENAI_LIMIT: &str = "max_completion_tokens";
+
 /// Within a text its quotes would be escaped.
 const MARK: &[u8] = b"\"cache_control\":";
 
-pub(super) fn check(received: &Received, key: &str) -> Result<(), Refused> {
+pub(super) fn check(received: &Received, key: &str, chat_limit: &str) -> Result<(), Refused> {
     let Some(protocol) = received.protocol else {
         return Err((404, "there is nothing at this path".to_owned()));
     };
@@ -31,10 +35,15 @@ pub(super) fn check(received: &Received, key: &str) -> Result<(), Refused> {
         // Some providers repeat what they were shown.
         return Err((401, format!("invalid key in {shown}: {}", header(shown))));
     }
-    check_body(protocol, received, &header).map_err(|message| (400, message))
+    check_body(protocol, received, chat_limit, &header).map_err(|message| (400, message))
 }
 
-fn check_body<'h>(protocol: Protocol, received: &Received, header: &impl Fn(&str) -> &'h str) -> Result<(), String> {
+fn check_body<'h>(
+    protocol: Protocol,
+    received: &Received,
+    chat_limit: &str,
+    header: &impl Fn(&str) -> &'h str,
+) -> Result<(), String> {
     ensure(header("content-type") == "application/json", || {
         "content-type is not application/json".to_owned()
     })?;
@@ -50,8 +59,11 @@ fn check_body<'h>(protocol: Protocol, received: &Received, header: &impl Fn(&str
             &["instructions", "input", "store", "include", "reasoning"],
             "max_output_tokens",
         ),
-        Protocol::Chat => (&["messages", "stream_options", "reasoning_effort"], "max_tokens"),
+        Protocol::Chat => (&["messages", "stream_options", "reasoning_effort"], chat_limit),
     };
+    ensure(limit != OPENAI_LIMIT || !body.contains_key(USUAL_LIMIT), || {
+        format!("Unsupported parameter: '{USUAL_LIMIT}' is not supported with this model. Use '{limit}' instead.")
+    })?;
     for field in body.keys() {
         let known = fields.contains(&field.as_str())
             || [limit, "model", "tools", "tool_choice", "stream"].contains(&field.as_str());

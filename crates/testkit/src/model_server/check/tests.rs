@@ -63,8 +63,8 @@ fn good(protocol: Protocol) -> Value {
 #[test]
 fn what_is_in_order_is_accepted() {
     for protocol in [Protocol::Anthropic, Protocol::Responses, Protocol::Chat] {
-        assert_eq!(check(&received(protocol, &good(protocol)), KEY), Ok(()));
-        let (status, _) = check(&received(protocol, &good(protocol)), "another").unwrap_err();
+        assert_eq!(check(&received(protocol, &good(protocol)), KEY, USUAL_LIMIT), Ok(()));
+        let (status, _) = check(&received(protocol, &good(protocol)), "another", USUAL_LIMIT).unwrap_err();
         assert_eq!(status, 401);
     }
 }
@@ -143,16 +143,31 @@ fn what_real_providers_refuse_is_refused() {
     for (protocol, place, value, expected) in changes {
         let mut body = good(protocol);
         *body.pointer_mut(place).unwrap() = value;
-        let (status, problem) = check(&received(protocol, &body), KEY).expect_err(place);
+        let (status, problem) = check(&received(protocol, &body), KEY, USUAL_LIMIT).expect_err(place);
         assert_eq!(status, 400);
         assert!(problem.contains(expected), "{protocol:?} {place}: {problem}");
         let mut unknown = good(protocol);
         unknown["temprature"] = json!(1);
         assert!(
-            check(&received(protocol, &unknown), KEY)
+            check(&received(protocol, &unknown), KEY, USUAL_LIMIT)
                 .unwrap_err()
                 .1
                 .contains("unknown field")
         );
     }
+}
+
+#[test]
+fn each_kind_of_chat_server_takes_its_own_limit_and_not_the_other() {
+    let usual = good(Protocol::Chat);
+    let mut newer = usual.clone();
+    let tokens = newer.as_object_mut().unwrap().remove("max_tokens").unwrap();
+    newer["max_completion_tokens"] = tokens;
+    let told = |body: &Value, limit| check(&received(Protocol::Chat, body), KEY, limit);
+    assert_eq!(told(&usual, USUAL_LIMIT), Ok(()));
+    assert_eq!(told(&newer, OPENAI_LIMIT), Ok(()));
+    assert!(told(&newer, USUAL_LIMIT).unwrap_err().1.contains("unknown field"));
+    let (status, words) = told(&usual, OPENAI_LIMIT).unwrap_err();
+    assert_eq!(status, 400);
+    assert!(words.contains("Use 'max_completion_tokens'"), "{words}");
 }
