@@ -10,12 +10,12 @@ use lifecycle::Stop;
 use llm::{StreamEvent, request_body};
 use protocol::ToolChoice;
 use providers::{Model, Retry};
-use store::{Asker, Charge, NewCompaction, OverCap, StoreError};
+use store::{Asker, Charge, NewCompaction, StoreError};
 
 use crate::Control;
 use crate::history::Line;
 use crate::live::{Active, Live};
-use crate::money;
+use crate::money::{self, Meter};
 use crate::turns::head;
 
 /// The most that a summary may say.
@@ -36,7 +36,8 @@ const INTRODUCED: &str = "What follows is a summary of this conversation up to h
 pub(crate) enum Compacted {
     Shorter,
     Stale,
-    OverCap(OverCap),
+    /// A cap says no, in these words.
+    OverCap(String),
     Failed(String),
 }
 
@@ -102,7 +103,7 @@ impl Control {
             .await;
         let reserved = match reserved {
             Ok(reserved) => reserved,
-            Err(StoreError::OverCap(over)) => return Compacted::OverCap(over),
+            Err(StoreError::OverCap(over)) => return Compacted::OverCap(over.to_string()),
             Err(StoreError::Stale { .. }) => return Compacted::Stale,
             Err(error) => return Compacted::Failed(with_causes(&error)),
         };
@@ -112,7 +113,9 @@ impl Control {
             &head,
             older.iter().map(Bytes::as_ref).chain([asked.as_ref()]),
         );
-        let (summary, mut charges, lost) = self.summary(model, body, likely, cut).await;
+        let price = model.price.filter(|_| active.offer.is_capped());
+        let meter = price.map(|price| Meter::new(price, likely, reserve));
+        let (summary, mut charges, lost) = self.summary(model, body, likely, meter, cut).await;
         for _ in 0..lost {
             charges.push(money::lost(
                 model,
@@ -160,6 +163,7 @@ impl Control {
         model: &Arc<Model>,
         body: Bytes,
         likely: u64,
+        mut meter: Option<Meter>,
         cut: &Stop,
     ) -> (Result<String, Compacted>, Vec<Charge>, u32) {
         let mut lost = 0;
@@ -183,12 +187,20 @@ impl Control {
                         () = cut.cancelled() => break Ok((Err(Compacted::Stale), stream.partial())),
                         said = stream.next() => said,
                     };
-                    match said {
-                        Ok(Some(StreamEvent::Text(words))) => text.push_str(&words),
-                        Ok(Some(StreamEvent::Done(reply))) => break Ok((Ok(text), reply)),
-                        Ok(Some(_)) => {}
+                    let event = match said {
+                        Ok(Some(event)) => event,
                         Ok(None) => break Ok((Ok(text), stream.partial())),
                         Err(error) => break Err(error),
+                    };
+                    let within = meter.as_mut().is_none_or(|meter| meter.hear(&event));
+                    match event {
+                        StreamEvent::Text(words) => text.push_str(&words),
+                        StreamEvent::Done(reply) => break Ok((Ok(text), reply)),
+                        StreamEvent::Thinking(_) | StreamEvent::ToolCallStarted { .. } | StreamEvent::Unshown(_) => {}
+                    }
+                    if !within {
+                        let words = "the model was cut off in a summary: what it said had cost what a cap allows";
+                        break Ok((Err(Compacted::OverCap(words.to_owned())), stream.partial()));
                     }
                 };
                 let partial = stream.partial();

@@ -1,7 +1,7 @@
 //! What a call may cost, and what it did. Whole nano-dollars throughout.
 
 use domain::{Money, Price, Usage};
-use llm::{Counted, Reply};
+use llm::{Counted, Reply, StreamEvent, Written};
 use protocol::StopReason;
 use providers::Model;
 use sha2::{Digest, Sha256};
@@ -115,8 +115,7 @@ pub(crate) struct Meter {
     price: Price,
     most: Money,
     input: u64,
-    ascii: u64,
-    beyond: u64,
+    written: Written,
 }
 
 impl Meter {
@@ -126,20 +125,22 @@ impl Meter {
             price,
             most,
             input,
-            ascii: 0,
-            beyond: 0,
+            written: Written::default(),
         }
     }
 
-    /// Counts words. False: the reservation is used up.
-    pub(crate) fn count(&mut self, words: &str) -> bool {
-        // As `llm::count_text` does, but over pieces that may be shorter than a token.
-        let ascii = words.bytes().filter(u8::is_ascii).count() as u64;
-        self.ascii += ascii;
-        self.beyond += words.chars().count() as u64 - ascii;
+    /// Counts all that a model writes: words, thoughts, and the arguments of its calls. False: the reservation is used up.
+    pub(crate) fn hear(&mut self, event: &StreamEvent) -> bool {
+        match event {
+            StreamEvent::Text(words) | StreamEvent::Thinking(words) => self.written.add(words),
+            StreamEvent::ToolCallStarted { name, .. } => self.written += Written::call(name),
+            StreamEvent::Unshown(written) => self.written += *written,
+            // It has finished: there is nothing left to save.
+            StreamEvent::Done(_) => return true,
+        }
         let usage = Usage {
             input: self.input,
-            output: self.ascii.div_ceil(3) + self.beyond,
+            output: self.written.tokens(),
             ..Usage::default()
         };
         self.price.of(&usage) < self.most
@@ -213,10 +214,22 @@ mod tests {
 
     #[test]
     fn threat_128_a_meter_says_when_the_reservation_is_used_up() {
-        let mut meter = Meter::new(PRICE, 1_000, worst(&PRICE, 1_000, 100));
-        let words = "abc";
-        let counted = (1..10_000).find(|_| !meter.count(words)).unwrap();
-        assert!((100..=300).contains(&counted), "{counted}");
+        let written = || StreamEvent::Unshown(Written::of("abc"));
+        let started = || StreamEvent::ToolCallStarted {
+            id: domain::ToolCallId("a".to_owned()),
+            name: "exec".to_owned(),
+        };
+        let events: [&dyn Fn() -> StreamEvent; 4] = [
+            &|| StreamEvent::Text("abc".to_owned()),
+            &|| StreamEvent::Thinking("abc".to_owned()),
+            &written,
+            &started,
+        ];
+        for (event, most) in events.into_iter().zip([300, 300, 300, 30]) {
+            let mut meter = Meter::new(PRICE, 1_000, worst(&PRICE, 1_000, 100));
+            let counted = (1..10_000).find(|_| !meter.hear(&event())).unwrap();
+            assert!((most / 3..=most).contains(&counted), "{:?}: {counted}", event());
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Upper bounds of tokens, for money that is reserved before anybody knows, and our own count where nobody will say.
 
+use std::ops::AddAssign;
+
 use domain::{Block, Message, ResultPart};
 
 use crate::{Format, Head, request::head_json};
@@ -10,6 +12,10 @@ const ANTHROPIC_IMAGE: u64 = 4_784;
 const OPENAI_IMAGE: u64 = 48_169;
 /// What a provider adds of its own to a request: instructions on how to use tools, a date.
 pub(crate) const PREAMBLE: u64 = 1_000;
+/// Letters of a token, as we count.
+const LETTERS: u64 = 3;
+/// Letters that a tool call takes beside its name and its arguments.
+const FRAME: u64 = 8 * LETTERS;
 
 /// The most tokens that a message adds to the input, given what [`crate::encode_message`] made of it: no token is shorter
 /// than a byte, and pictures are counted by formula instead of by their base64.
@@ -52,11 +58,63 @@ pub fn head_bound(format: Format, head: &Head<'_>) -> u64 {
     (head_json(format, head).len() as u64).saturating_add(PREAMBLE)
 }
 
-/// Our own count of tokens in what a model wrote, for a stream that was cut before its provider told: rather too many
-/// than too few (three letters to a token, and every character beyond ASCII is one).
+/// What a model wrote, for our own count of its tokens where its provider has not told, or not yet. Pieces that are shorter
+/// than a token add up.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Written {
+    ascii: u64,
+    beyond: u64,
+}
+
+impl Written {
+    /// This text.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let mut written = Self::default();
+        written.add(text);
+        written
+    }
+
+    /// The beginning of a tool call: its name, its id and what frames them.
+    #[must_use]
+    pub fn call(name: &str) -> Self {
+        let mut written = Self::of(name);
+        written.ascii += FRAME;
+        written
+    }
+
+    /// More text.
+    pub fn add(&mut self, text: &str) {
+        let ascii = text.bytes().filter(u8::is_ascii).count() as u64;
+        self.ascii += ascii;
+        self.beyond += text.chars().count() as u64 - ascii;
+    }
+
+    /// What is left of it without `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self {
+            ascii: self.ascii.saturating_sub(other.ascii),
+            beyond: self.beyond.saturating_sub(other.beyond),
+        }
+    }
+
+    /// Tokens, rather too many than too few: three letters to one, and every character beyond ASCII is one.
+    #[must_use]
+    pub const fn tokens(self) -> u64 {
+        self.ascii.div_ceil(LETTERS) + self.beyond
+    }
+}
+
+impl AddAssign for Written {
+    fn add_assign(&mut self, other: Self) {
+        self.ascii += other.ascii;
+        self.beyond += other.beyond;
+    }
+}
+
+/// Our own count of tokens in what a model wrote.
 #[must_use]
 pub fn count_text(text: &str) -> u64 {
-    let ascii = text.bytes().filter(u8::is_ascii).count() as u64;
-    let beyond = text.chars().filter(|character| !character.is_ascii()).count() as u64;
-    ascii.div_ceil(3) + beyond
+    Written::of(text).tokens()
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::error::Category;
 
-use crate::bounds::count_text;
+use crate::bounds::{Written, count_text};
 use crate::{Format, SseError, SseEvent, SseParser};
 
 /// The longest stream that is read: far more than any model says in one reply.
@@ -40,6 +40,8 @@ pub enum StreamEvent {
         /// The tool's name, as the model wrote it.
         name: String,
     },
+    /// It wrote more of what is not shown as it comes: the arguments of a call.
+    Unshown(Written),
     /// The model has finished; nothing follows.
     Done(Reply),
 }
@@ -252,6 +254,13 @@ fn kind<'e>(event: SseEvent<'e>) -> Result<Cow<'e, str>, DecodeError> {
     }
 }
 
+/// Tells how much was written that nobody is shown.
+fn tell_unshown(written: Written, events: &mut Vec<StreamEvent>) {
+    if written != Written::default() {
+        events.push(StreamEvent::Unshown(written));
+    }
+}
+
 fn inconsistent(what: impl Into<String>) -> DecodeError {
     DecodeError::Inconsistent { what: what.into() }
 }
@@ -315,7 +324,7 @@ fn count_blocks(blocks: &[Block]) -> u64 {
         .iter()
         .map(|block| match block {
             Block::Text { text } | Block::Thinking { text, .. } => count_text(text),
-            Block::ToolUse(call) => count_text(&call.name) + count_text(&call.input.to_string()) + 8,
+            Block::ToolUse(call) => Written::call(&call.name).tokens() + count_text(&call.input.to_string()),
             Block::Image(_) | Block::ToolResult(_) => 0,
         })
         .sum()

@@ -20,7 +20,7 @@ mod format;
 mod request;
 mod sse;
 
-pub use bounds::{count_text, head_bound, message_bound};
+pub use bounds::{Written, count_text, head_bound, message_bound};
 pub use decode::{Counted, DecodeError, Decoder, Reply, StreamEvent, whole_reply};
 pub use encode::{Thoughts, encode_message};
 pub use foreign::{Foreign, ForeignError};

@@ -112,7 +112,7 @@ impl<'s> DirectGateway<'s> {
                     offset: 0,
                     text,
                 },
-                StreamEvent::ToolCallStarted { .. } => continue,
+                StreamEvent::ToolCallStarted { .. } | StreamEvent::Unshown(_) => continue,
                 StreamEvent::Done(reply) => return Ok(reply),
             };
             // Nobody reads the screen any more: the work goes on all the same.

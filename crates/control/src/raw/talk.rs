@@ -284,12 +284,9 @@ impl Spoken {
             let mut within = true;
             let mut done = None;
             for said in std::mem::take(&mut event.said) {
-                match said {
-                    StreamEvent::Text(words) | StreamEvent::Thinking(words) => {
-                        within &= self.meter.as_mut().is_none_or(|meter| meter.count(&words));
-                    }
-                    StreamEvent::ToolCallStarted { .. } => {}
-                    StreamEvent::Done(reply) => done = Some(reply),
+                within &= self.meter.as_mut().is_none_or(|meter| meter.hear(&said));
+                if let StreamEvent::Done(reply) = said {
+                    done = Some(reply);
                 }
             }
             if done.is_none() && !within {

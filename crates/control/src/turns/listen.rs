@@ -137,24 +137,27 @@ impl Control {
                     continue;
                 }
             };
-            let words = match said {
-                Ok(Some(StreamEvent::Text(words))) => {
-                    speaking.say(live, message, &words);
-                    words
-                }
-                Ok(Some(StreamEvent::Thinking(words))) => {
-                    speaking.think(live, message, &words);
-                    words
-                }
-                Ok(Some(StreamEvent::ToolCallStarted { .. })) => continue,
-                Ok(Some(StreamEvent::Done(reply))) => return Heard::Reply(reply),
+            let event = match said {
+                Ok(Some(event)) => event,
                 Ok(None) => return Heard::Reply(stream.partial()),
                 Err(error) => return Heard::Failed(error, Some(stream.partial())),
             };
-            if meter.as_mut().is_some_and(|meter| !meter.count(&words)) {
+            let within = meter.as_mut().is_none_or(|meter| meter.hear(&event));
+            match event {
+                StreamEvent::Text(words) => {
+                    speaking.say(live, message, &words);
+                    unkept += words.len();
+                }
+                StreamEvent::Thinking(words) => {
+                    speaking.think(live, message, &words);
+                    unkept += words.len();
+                }
+                StreamEvent::ToolCallStarted { .. } | StreamEvent::Unshown(_) => {}
+                StreamEvent::Done(reply) => return Heard::Reply(reply),
+            }
+            if !within {
                 return Heard::Cut(Some(stream.partial()), Why::Budget);
             }
-            unkept += words.len();
             if unkept >= KEPT_BYTES.max(enough(kept)) {
                 kept += unkept;
                 self.keep_words(speaking, turn).await;

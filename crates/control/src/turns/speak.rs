@@ -188,7 +188,7 @@ impl Control {
         match self.compact(live, active, &speaking.cut, model).await {
             Compacted::Shorter => Ok(()),
             Compacted::Stale => Err(Silence::Stale),
-            Compacted::OverCap(over) => Err(Silence::Budget(over.to_string())),
+            Compacted::OverCap(words) => Err(Silence::Budget(words)),
             Compacted::Failed(words) => Err(Silence::Model(words, "window_full")),
         }
     }

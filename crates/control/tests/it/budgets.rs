@@ -160,6 +160,82 @@ async fn threat_128_a_stream_that_would_cross_the_cap_is_cut() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn threat_128_arguments_and_thoughts_that_would_cross_the_cap_are_cut() {
+    in_both_placements_with(
+        || Differs {
+            config: |config| config.caps.run = Some(Money(80_000_000)),
+            ..Differs::default()
+        },
+        async |world| {
+            for endless in [Speech::endless_call(), Speech::endless_thought()] {
+                world.models.next(Answer::Stall(endless, 40_000));
+                let accepted = world.prompt("go").await;
+                let run = world.ended(accepted.session, accepted.run).await;
+                assert_eq!(
+                    (run.state, run.code.as_deref()),
+                    (RunState::Failed, Some("budget_exhausted"))
+                );
+                let spend = world
+                    .store
+                    .session_spend(Asker::System, accepted.session)
+                    .await
+                    .unwrap();
+                // It is charged what it wrote, of which nothing is shown.
+                assert!(
+                    spend.spent > Money(40_000_000) && spend.spent <= Money(80_000_000),
+                    "{spend:?}"
+                );
+                assert_eq!(spend.reserved, Money::ZERO);
+                let said = world.said(accepted.session).await.join("\n");
+                assert!(!said.contains("exec"), "half a call is none: {said}");
+                world.assert_whole(accepted.session).await;
+            }
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_128_a_summary_that_would_cross_the_cap_is_cut() {
+    let words = || Speech::text(&"word ".repeat(40_000));
+    for endless in [words(), Speech::endless_call(), Speech::endless_thought()] {
+        let world = World::new(Differs {
+            model: |model| {
+                model.window = Some(16_000);
+                model.max_output = Some(2_000);
+            },
+            config: |config| config.caps.session = Some(Money::dollars(2)),
+            ..Differs::default()
+        })
+        .await;
+        for id in ["a", "b", "c"] {
+            let mut speech = crate::world::calling(&[(id, "long 12000")]);
+            speech.input = if id == "c" { 10_500 } else { 3_500 };
+            speech.output = 20;
+            world.models.next(Answer::Say(speech));
+        }
+        world.models.next(Answer::Stall(endless, 40_000));
+        let accepted = world.prompt("three long things").await;
+        let run = world.ended(accepted.session, accepted.run).await;
+        assert_eq!(
+            (run.state, run.code.as_deref()),
+            (RunState::Failed, Some("budget_exhausted")),
+            "{:?}",
+            run.reason
+        );
+        let spend = world
+            .store
+            .session_spend(Asker::System, accepted.session)
+            .await
+            .unwrap();
+        assert!(spend.spent <= Money(500_000_000), "{spend:?}");
+        assert_eq!(spend.reserved, Money::ZERO);
+        assert_eq!(world.ledger().await.len() as u64, world.models.count());
+        world.assert_whole(accepted.session).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn threat_127_a_model_that_stands_in_has_what_the_first_one_left() {
     let world = World::new(Differs {
         config: |config| {

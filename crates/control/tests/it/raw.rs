@@ -322,6 +322,38 @@ async fn threat_128_an_answer_that_would_cross_the_cap_is_cut_with_an_error_of_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn threat_128_arguments_and_thoughts_of_an_answer_count_too() {
+    for (model, route, _) in DIALECTS {
+        for endless in [Speech::endless_call(), Speech::endless_thought()] {
+            let (world, accepted, client) = running(Differs {
+                model,
+                config: |config| config.caps.run = Some(Money(120_000_000)),
+                ..Differs::default()
+            })
+            .await;
+            world.models.next(Answer::Stall(endless, 40_000));
+            let said = asked(&client, route, &body(route, "go")).await.unwrap();
+            let last = said.trim_end().rsplit("\n\n").next().unwrap();
+            assert!(last.contains("budget_exhausted"), "{route:?}: {last}");
+            let spend = world
+                .store
+                .session_spend(Asker::System, accepted.session)
+                .await
+                .unwrap();
+            assert!(
+                spend.spent > Money::ZERO && spend.spent <= Money(120_000_000),
+                "{spend:?}"
+            );
+            let events = told(&world, &accepted, 1).await;
+            assert!(
+                matches!(&events[0], Event::ModelCalled { status: 402, .. }),
+                "{events:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn threat_129_who_hangs_up_pays_and_so_does_who_is_told_of_no_tokens() {
     for (model, route, _) in DIALECTS {
         let (world, accepted, client) = running(Differs {

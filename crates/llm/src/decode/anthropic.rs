@@ -7,8 +7,12 @@ use protocol::StopReason;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{DecodeError, Failure, Reply, StreamEvent, Told, count_text, inconsistent, kind, parse, tool_input, whole};
+use super::{
+    DecodeError, Failure, Reply, StreamEvent, Told, count_text, inconsistent, kind, parse, tell_unshown, tool_input,
+    whole,
+};
 use crate::SseEvent;
+use crate::bounds::Written;
 
 #[derive(Debug, Default)]
 pub(super) struct Reading {
@@ -33,7 +37,11 @@ enum Open {
         json: String,
     },
     /// A redacted thought, or something newer than this program: it goes back as it came.
-    Item(Value),
+    Item {
+        item: Value,
+        /// What came in pieces.
+        written: Written,
+    },
 }
 
 #[derive(Deserialize)]
@@ -188,10 +196,16 @@ impl Reading {
                 }
                 Open::Text(text)
             }
-            Some("thinking") => Open::Thinking {
-                text: word("thinking"),
-                signature: word("signature"),
-            },
+            Some("thinking") => {
+                let text = word("thinking");
+                if !text.is_empty() {
+                    events.push(StreamEvent::Thinking(text.clone()));
+                }
+                Open::Thinking {
+                    text,
+                    signature: word("signature"),
+                }
+            }
             Some("tool_use") => {
                 let (id, name) = (word("id"), word("name"));
                 if id.is_empty() || name.is_empty() {
@@ -209,6 +223,10 @@ impl Reading {
                     .content_block
                     .get("input")
                     .filter(|input| !input.is_null() && input.as_object().is_none_or(|object| !object.is_empty()));
+                tell_unshown(
+                    given.map(|given| Written::of(&given.to_string())).unwrap_or_default(),
+                    events,
+                );
                 Open::Tool {
                     id,
                     name,
@@ -216,7 +234,10 @@ impl Reading {
                     json: String::new(),
                 }
             }
-            Some(_) => Open::Item(whole(start.content_block)?),
+            Some(_) => Open::Item {
+                item: whole(start.content_block)?,
+                written: Written::default(),
+            },
             None => return Err(inconsistent(format!("block {} has no type", start.index))),
         };
         self.blocks.push(block);
@@ -234,7 +255,9 @@ impl Reading {
                 }
             }
             ("input_json_delta", Open::Tool { json, .. }) => {
-                json.push_str(delta.partial_json.as_deref().unwrap_or_default());
+                let more = delta.partial_json.as_deref().unwrap_or_default();
+                json.push_str(more);
+                tell_unshown(Written::of(more), events);
             }
             ("thinking_delta", Open::Thinking { text, .. }) => {
                 if let Some(more) = delta.thinking.as_deref().filter(|more| !more.is_empty()) {
@@ -245,7 +268,12 @@ impl Reading {
             ("signature_delta", Open::Thinking { signature, .. }) => {
                 signature.push_str(delta.signature.as_deref().unwrap_or_default());
             }
-            (_, Open::Item(_)) => {}
+            (_, Open::Item { written, .. }) => {
+                let more = delta.partial_json.as_deref().or(delta.text.as_deref());
+                let more = Written::of(more.unwrap_or_default());
+                *written += more;
+                tell_unshown(more, events);
+            }
             (kind @ ("text_delta" | "input_json_delta" | "thinking_delta" | "signature_delta"), _) => {
                 return Err(inconsistent(format!(
                     "a {kind} in block {index}, which is of another kind"
@@ -298,12 +326,11 @@ impl Reading {
         let Some(stop) = self.stop else {
             return Err(inconsistent("the message ends without a stop reason"));
         };
-        let blocks = std::mem::take(&mut self.blocks)
-            .into_iter()
-            .map(Open::into_block)
-            .collect();
+        let blocks = std::mem::take(&mut self.blocks);
+        let unshown = blocks.iter().map(Open::left_out).sum();
+        let blocks = blocks.into_iter().map(Open::into_block).collect();
         self.closed = 0;
-        events.push(StreamEvent::Done(super::reply(blocks, stop, self.told, 0)?));
+        events.push(StreamEvent::Done(super::reply(blocks, stop, self.told, unshown)?));
         Ok(())
     }
 
@@ -313,12 +340,15 @@ impl Reading {
         for (place, block) in self.blocks.iter().enumerate() {
             match block {
                 Open::Tool { name, json, .. } if place >= self.closed => {
-                    unfinished += count_text(name) + count_text(json);
+                    unfinished += Written::call(name).tokens() + count_text(json);
                 }
                 Open::Text(text) => blocks.push(Block::Text { text: text.clone() }),
                 Open::Thinking { text, signature } => blocks.push(thinking(text.clone(), signature.clone())),
                 Open::Tool { id, name, given, json } => blocks.push(tool(id, name, given.clone(), json)),
-                Open::Item(item) => blocks.push(whole_item(item.clone())),
+                Open::Item { item, .. } => {
+                    unfinished += block.left_out();
+                    blocks.push(whole_item(item.clone()));
+                }
             }
         }
         super::partial(blocks, self.told, unfinished)
@@ -331,7 +361,15 @@ impl Open {
             Self::Text(text) => Block::Text { text },
             Self::Thinking { text, signature } => thinking(text, signature),
             Self::Tool { id, name, given, json } => tool(&id, &name, given, &json),
-            Self::Item(item) => whole_item(item),
+            Self::Item { item, .. } => whole_item(item),
+        }
+    }
+
+    /// Tokens that came in pieces and do not stand in the block.
+    fn left_out(&self) -> u64 {
+        match self {
+            Self::Item { written, .. } => written.tokens(),
+            Self::Text(_) | Self::Thinking { .. } | Self::Tool { .. } => 0,
         }
     }
 }

@@ -7,8 +7,12 @@ use protocol::StopReason;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{DecodeError, Failure, Reply, StreamEvent, Told, count_text, inconsistent, parse, responses, tool_input};
+use super::{
+    DecodeError, Failure, Reply, StreamEvent, Told, count_text, inconsistent, parse, responses, tell_unshown,
+    tool_input,
+};
 use crate::SseEvent;
+use crate::bounds::Written;
 
 #[derive(Debug, Default)]
 pub(super) struct Reading {
@@ -16,6 +20,8 @@ pub(super) struct Reading {
     thinking: String,
     thinking_field: Option<&'static str>,
     calls: Vec<Call>,
+    /// A call as programs of old ask for it, which is handed on to them and part of no reply.
+    old_call: Written,
     stop: Option<StopReason>,
     told: Told,
 }
@@ -60,6 +66,8 @@ struct Delta<'e> {
     reasoning: Option<Cow<'e, str>>,
     #[serde(borrow, default)]
     tool_calls: Option<Vec<Fragment<'e>>>,
+    #[serde(borrow, default)]
+    function_call: Option<Function<'e>>,
 }
 
 #[derive(Deserialize)]
@@ -187,6 +195,12 @@ impl Reading {
         for fragment in delta.tool_calls.into_iter().flatten() {
             self.fragment(fragment, events)?;
         }
+        if let Some(old) = delta.function_call {
+            let mut written = old.name.as_deref().map(Written::call).unwrap_or_default();
+            written.add(old.arguments.as_deref().unwrap_or_default());
+            self.old_call += written;
+            tell_unshown(written, events);
+        }
         Ok(())
     }
 
@@ -226,9 +240,9 @@ impl Reading {
                 self.calls.len() - 1
             }
         };
-        self.calls[place]
-            .arguments
-            .push_str(arguments.as_deref().unwrap_or_default());
+        let more = arguments.as_deref().unwrap_or_default();
+        self.calls[place].arguments.push_str(more);
+        tell_unshown(Written::of(more), events);
         Ok(())
     }
 
@@ -246,7 +260,12 @@ impl Reading {
         self.text.clear();
         self.thinking.clear();
         self.thinking_field = None;
-        events.push(StreamEvent::Done(super::reply(blocks, stop, self.told, 0)?));
+        events.push(StreamEvent::Done(super::reply(
+            blocks,
+            stop,
+            self.told,
+            self.old_call.tokens(),
+        )?));
         Ok(())
     }
 
@@ -270,7 +289,7 @@ impl Reading {
         let calls = self
             .calls
             .iter()
-            .map(|call| count_text(&call.name) + count_text(&call.arguments) + 8);
-        super::partial(self.said(), self.told, calls.sum())
+            .map(|call| Written::call(&call.name).tokens() + count_text(&call.arguments));
+        super::partial(self.said(), self.told, calls.sum::<u64>() + self.old_call.tokens())
     }
 }

@@ -8,12 +8,17 @@ use protocol::StopReason;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{DecodeError, Failure, Reply, StreamEvent, Told, count_text, inconsistent, kind, parse, tool_input, whole};
+use super::{
+    DecodeError, Failure, Reply, StreamEvent, Told, inconsistent, kind, parse, tell_unshown, tool_input, whole,
+};
 use crate::SseEvent;
+use crate::bounds::Written;
 
 #[derive(Debug, Default)]
 pub(super) struct Reading {
     items: BTreeMap<u64, Item>,
+    /// What was written of items that are done and that replies do not count.
+    left_out: Written,
 }
 
 #[derive(Debug)]
@@ -22,7 +27,7 @@ enum Item {
     Open {
         text: String,
         thinking: String,
-        arguments: u64,
+        arguments: Written,
     },
     Done(Value),
 }
@@ -117,15 +122,26 @@ impl Reading {
                     events.push(StreamEvent::Thinking("\n\n".to_owned()));
                 }
             }
-            "response.function_call_arguments.delta" => {
+            "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" => {
                 let Delta { output_index, delta } = parse(&kind, event.data)?;
-                *self.open(output_index)?.2 += count_text(&delta);
+                let more = Written::of(&delta);
+                *self.open(output_index)?.2 += more;
+                tell_unshown(more, events);
             }
             "response.output_item.added" => self.add(parse(&kind, event.data)?, events)?,
             "response.output_item.done" => {
                 let ItemEvent { output_index, item } = parse(&kind, event.data)?;
-                if let Some(Item::Done(_)) = self.items.insert(output_index, Item::Done(item)) {
-                    return Err(inconsistent(format!("item {output_index} is done twice")));
+                let is_counted = matches!(kind_of(&item), Some("message" | "function_call" | "reasoning"));
+                let whole = written_in(&item);
+                let told = match self.items.insert(output_index, Item::Done(item)) {
+                    Some(Item::Done(_)) => return Err(inconsistent(format!("item {output_index} is done twice"))),
+                    Some(open @ Item::Open { .. }) => open.told(),
+                    None => Written::default(),
+                };
+                // Servers that say an item at once, or what came in no piece of it.
+                tell_unshown(whole.without(told), events);
+                if !is_counted {
+                    self.left_out += whole;
                 }
             }
             "response.completed" | "response.incomplete" => {
@@ -155,10 +171,10 @@ impl Reading {
             Item::Open {
                 text: String::new(),
                 thinking: String::new(),
-                arguments: 0,
+                arguments: Written::default(),
             },
         );
-        if item.get("type").and_then(Value::as_str) == Some("function_call") {
+        if kind_of(&item) == Some("function_call") {
             let call = function_call(&item)?;
             events.push(StreamEvent::ToolCallStarted {
                 id: call.id,
@@ -168,8 +184,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Text, thoughts and count of arguments of the open item at this index.
-    fn open(&mut self, index: u64) -> Result<(&mut String, &mut String, &mut u64), DecodeError> {
+    /// Text, thoughts and arguments of the open item at this index.
+    fn open(&mut self, index: u64) -> Result<(&mut String, &mut String, &mut Written), DecodeError> {
         match self.items.get_mut(&index) {
             Some(Item::Open {
                 text,
@@ -207,12 +223,12 @@ impl Reading {
             None if refused => StopReason::Refusal,
             None => StopReason::EndTurn,
         };
-        super::reply(blocks, stop, told(response.usage), 0)
+        super::reply(blocks, stop, told(response.usage), self.left_out.tokens())
     }
 
     pub(super) fn partial(&self) -> Reply {
         let mut blocks = Vec::new();
-        let mut unfinished = 0;
+        let mut unfinished = self.left_out.tokens();
         for item in self.items.values() {
             match item {
                 // What is malformed is left out: the stream ended in an error that says so.
@@ -222,7 +238,7 @@ impl Reading {
                     thinking,
                     arguments,
                 } => {
-                    unfinished += arguments;
+                    unfinished += arguments.tokens();
                     if !thinking.is_empty() {
                         blocks.push(Block::Thinking {
                             text: thinking.clone(),
@@ -238,10 +254,45 @@ impl Reading {
     }
 }
 
+impl Item {
+    /// What was told of it.
+    fn told(&self) -> Written {
+        let mut told = Written::default();
+        if let Self::Open {
+            text,
+            thinking,
+            arguments,
+        } = self
+        {
+            told = *arguments;
+            told.add(text);
+            told.add(thinking);
+        }
+        told
+    }
+}
+
+fn kind_of(item: &Value) -> Option<&str> {
+    item.get("type").and_then(Value::as_str)
+}
+
+/// What the model wrote of an item: its words, or the arguments of a call.
+fn written_in(item: &Value) -> Written {
+    let mut written = Written::default();
+    let parts = ["summary", "content"].map(|key| item.get(key).and_then(Value::as_array));
+    let parts = parts.into_iter().flatten().flatten();
+    let words = parts.filter_map(|part| part.get("text").or_else(|| part.get("refusal")));
+    let arguments = ["arguments", "input"].map(|key| item.get(key));
+    for text in arguments.into_iter().flatten().chain(words).filter_map(Value::as_str) {
+        written.add(text);
+    }
+    written
+}
+
 /// Appends what an item that is done holds; true if it is a refusal.
 fn append_item(blocks: &mut Vec<Block>, item: Value) -> Result<bool, DecodeError> {
     let mut refused = false;
-    match item.get("type").and_then(Value::as_str) {
+    match kind_of(&item) {
         Some("message") => {
             for part in item.get("content").and_then(Value::as_array).into_iter().flatten() {
                 let refusal = part.get("refusal").and_then(Value::as_str);

@@ -1,6 +1,6 @@
 //! Streams, whole and in pieces.
 
-use llm::{DecodeError, Decoder, Format, Reply, StreamEvent};
+use llm::{DecodeError, Decoder, Format, Reply, StreamEvent, Written};
 use serde_json::{Value, json};
 
 use crate::golden::{assert_golden, files};
@@ -43,6 +43,7 @@ fn heard_json(heard: &Heard) -> Value {
             StreamEvent::Text(text) => json!({"text": text}),
             StreamEvent::Thinking(text) => json!({"thinking": text}),
             StreamEvent::ToolCallStarted { id, name } => json!({"started": [id, name]}),
+            StreamEvent::Unshown(written) => json!({"unshown": written.tokens()}),
             StreamEvent::Done(reply) => json!({"done": reply_json(reply)}),
         })
         .collect();
@@ -102,6 +103,44 @@ fn a_stream_may_be_cut_anywhere() {
                 );
                 let done = matches!(heard.events.last(), Some(StreamEvent::Done(_)));
                 assert_eq!(done, heard.end.is_ok(), "{} cut at {end}", file.display());
+            }
+        }
+    }
+}
+
+/// Whatever is paid for a stream that is cut was told by its events first: whoever counts them is never behind.
+#[test]
+fn threat_128_all_that_is_written_is_told_as_it_comes() {
+    for format in Format::ALL {
+        for file in files(&format!("decode/{}", format.as_str()), "sse") {
+            // What the provider itself tells is none of ours.
+            let stream = std::fs::read_to_string(&file).unwrap();
+            let stream = stream
+                .replace("output_tokens\"", "x\"")
+                .replace("completion_tokens\"", "x\"")
+                .into_bytes();
+            for end in 0..stream.len() {
+                let heard = hear(format, [&stream[..end]]);
+                let mut written = Written::default();
+                for event in &heard.events {
+                    match event {
+                        StreamEvent::Text(words) | StreamEvent::Thinking(words) => written.add(words),
+                        StreamEvent::ToolCallStarted { name, .. } => written += Written::call(name),
+                        StreamEvent::Unshown(more) => written += *more,
+                        StreamEvent::Done(_) => {}
+                    }
+                }
+                let paid = heard.partial.usage.output;
+                // Each name, each text and all arguments of a call are rounded up by themselves, by two thirds of a token at most.
+                let started = |event: &&StreamEvent| matches!(event, StreamEvent::ToolCallStarted { .. });
+                let calls = heard.events.iter().filter(started).count() as u64;
+                let rounded = (4 * calls + 2 * heard.partial.blocks.len() as u64).div_ceil(3);
+                assert!(
+                    written.tokens() + rounded >= paid,
+                    "{} cut at {end}: {} of {paid} tokens were told",
+                    file.display(),
+                    written.tokens()
+                );
             }
         }
     }

@@ -133,7 +133,7 @@ async fn listen(mut stream: ModelStream) -> Heard {
         match stream.next().await {
             Ok(Some(StreamEvent::Text(more))) => text.push_str(&more),
             Ok(Some(StreamEvent::Done(reply))) => break Ok(reply),
-            Ok(Some(StreamEvent::Thinking(_) | StreamEvent::ToolCallStarted { .. })) => {}
+            Ok(Some(StreamEvent::Thinking(_) | StreamEvent::ToolCallStarted { .. } | StreamEvent::Unshown(_))) => {}
             Ok(None) => panic!("the stream ended without a word"),
             Err(error) => break Err(error),
         }

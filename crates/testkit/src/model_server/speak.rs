@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use super::Protocol;
 
+/// Letters of a piece of a thought, or of a call's arguments.
+const PIECE: usize = 200;
+
 /// What the model says.
 #[derive(Clone, Debug, Default)]
 pub struct Speech {
@@ -38,6 +41,21 @@ impl Speech {
     pub fn call(mut self, id: &str, name: &str, input: &Value) -> Self {
         self.calls.push((id.to_owned(), name.to_owned(), input.to_string()));
         self
+    }
+
+    /// Much more than anybody lets it say, in arguments of a call that are cut nowhere.
+    #[must_use]
+    pub fn endless_call() -> Self {
+        Self::default().call("endless", "exec", &json!({"code": "wait ".repeat(100_000)}))
+    }
+
+    /// The same, in a thought.
+    #[must_use]
+    pub fn endless_thought() -> Self {
+        Self {
+            thinking: Some("think ".repeat(100_000)),
+            ..Self::default()
+        }
     }
 
     /// The events of the stream, each a whole one.
@@ -75,10 +93,10 @@ impl Speech {
         if let Some(thinking) = &self.thinking {
             block(
                 json!({"type": "thinking", "thinking": "", "signature": ""}),
-                vec![
-                    json!({"type": "thinking_delta", "thinking": thinking}),
-                    json!({"type": "signature_delta", "signature": "c2lnbmVk"}),
-                ],
+                pieces(thinking)
+                    .map(|piece| json!({"type": "thinking_delta", "thinking": piece}))
+                    .chain([json!({"type": "signature_delta", "signature": "c2lnbmVk"})])
+                    .collect(),
             );
         }
         if !self.text.is_empty() {
@@ -86,10 +104,10 @@ impl Speech {
             block(json!({"type": "text", "text": ""}), deltas.collect());
         }
         for (id, name, arguments) in &self.calls {
-            let delta = json!({"type": "input_json_delta", "partial_json": arguments});
+            let deltas = pieces(arguments).map(|piece| json!({"type": "input_json_delta", "partial_json": piece}));
             block(
                 json!({"type": "tool_use", "id": id, "name": name, "input": {}}),
-                vec![delta],
+                deltas.collect(),
             );
         }
         let stop = if self.calls.is_empty() { "end_turn" } else { "tool_use" };
@@ -115,10 +133,12 @@ impl Speech {
         };
         if let Some(thinking) = &self.thinking {
             let reasoning = |summary: Value| json!({"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "c2VhbGVk"});
-            let delta = json!({"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": thinking});
+            let deltas = pieces(thinking).map(
+                |piece| json!({"type": "response.reasoning_summary_text.delta", "summary_index": 0, "delta": piece}),
+            );
             item(
                 reasoning(json!([])),
-                vec![delta],
+                deltas.collect(),
                 reasoning(json!([{"type": "summary_text", "text": thinking}])),
             );
         }
@@ -137,8 +157,9 @@ impl Speech {
         }
         for (id, name, arguments) in &self.calls {
             let call = |arguments: &str| json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": id, "name": name, "arguments": arguments});
-            let delta = json!({"type": "response.function_call_arguments.delta", "delta": arguments});
-            item(call(""), vec![delta], call(arguments));
+            let deltas = pieces(arguments)
+                .map(|piece| json!({"type": "response.function_call_arguments.delta", "delta": piece}));
+            item(call(""), deltas.collect(), call(arguments));
         }
         let input = self.input + self.cached;
         events.push(
@@ -159,15 +180,18 @@ impl Speech {
         events.extend(
             self.thinking
                 .iter()
-                .map(|thinking| chunk(json!({"reasoning_content": thinking}), None)),
+                .flat_map(|thinking| pieces(thinking))
+                .map(|piece| chunk(json!({"reasoning_content": piece}), None)),
         );
         events.extend(self.text.iter().map(|text| chunk(json!({"content": text}), None)));
         for (index, (id, name, arguments)) in self.calls.iter().enumerate() {
             let begun =
                 json!({"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}});
             events.push(chunk(json!({"tool_calls": [begun]}), None));
-            let more = json!({"index": index, "function": {"arguments": arguments}});
-            events.push(chunk(json!({"tool_calls": [more]}), None));
+            events.extend(pieces(arguments).map(|piece| {
+                let more = json!({"index": index, "function": {"arguments": piece}});
+                chunk(json!({"tool_calls": [more]}), None)
+            }));
         }
         events.push(chunk(
             json!({}),
@@ -182,6 +206,13 @@ impl Speech {
         );
         events
     }
+}
+
+/// A text as it is written: what is short at once.
+fn pieces(text: &str) -> impl Iterator<Item = String> {
+    let letters: Vec<char> = text.chars().collect();
+    let count = letters.len().div_ceil(PIECE).max(1);
+    (0..count).map(move |place| letters.iter().skip(place * PIECE).take(PIECE).collect())
 }
 
 fn named(events: &[Value]) -> Vec<String> {
