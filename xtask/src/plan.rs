@@ -180,6 +180,8 @@ pub(crate) const PLAN: &[Planned] = &[
             "policy",
             "providers",
             "sandbox",
+            // What no model is told, and none says.
+            "scrub",
             "secret",
             "services",
             "skills",
