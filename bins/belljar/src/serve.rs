@@ -91,6 +91,7 @@ async fn run(loaded: &Loaded, environment: Environment, handed: Option<std::net:
         files: wiring::files(settings, &own, &secrets)?,
         skills: Some(wiring::reading_skills(settings)),
         traces: wiring::traces(settings, &way)?,
+        secrets: wiring::withheld(settings, &secrets),
     };
     let control = Control::start(config, store.clone(), providers, sandboxes, outside, work.clone()).await?;
     first_token(settings, &control).await?;

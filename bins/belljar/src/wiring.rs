@@ -324,6 +324,14 @@ pub(crate) fn egress(
     })
 }
 
+/// What no model is told.
+pub(crate) fn withheld(settings: &Settings, source: &Arc<dyn Source>) -> Vec<Credential> {
+    let references = settings.withheld().into_iter();
+    references
+        .map(|reference| Credential::asked(reference, Arc::clone(source)))
+        .collect()
+}
+
 /// Where traces are told.
 pub(crate) fn traces(settings: &Settings, tasks: &Tasks) -> anyhow::Result<Traces> {
     match &settings.otlp {

@@ -142,7 +142,7 @@ impl Control {
             run: active.run,
             epoch: active.epoch,
             through,
-            summary: message(format!("{INTRODUCED}{summary}")),
+            summary: message(self.0.secrecy.masks().text(format!("{INTRODUCED}{summary}"))),
         };
         let mut writing = live.writing.lock().await;
         match self.0.store.compact(Asker::System, compaction).await {

@@ -7,6 +7,7 @@ use egress::Broker;
 use lifecycle::Tasks;
 use providers::Providers;
 use sandbox::SandboxProvider;
+use secret::Credential;
 use store::Store;
 use telemetry::Traces;
 use tokio::sync::{Notify, Semaphore};
@@ -18,6 +19,7 @@ use crate::dispatch::Dispatch;
 use crate::generations::Generations;
 use crate::housing::Housing;
 use crate::live::Lives;
+use crate::masks::Secrecy;
 use crate::snapshots::Disks;
 use crate::way_out::{self, MakeBroker};
 use crate::{Callable, Config, ControlError, Files};
@@ -35,6 +37,8 @@ pub struct Outside {
     pub skills: Option<Box<ReadSkills>>,
     /// Where traces are told.
     pub traces: Traces,
+    /// Secrets that no model is told and none says, the models' own keys apart, which are added to them.
+    pub secrets: Vec<Credential>,
 }
 
 /// The control plane. Clones are the same one.
@@ -51,6 +55,7 @@ pub(crate) struct Inner {
     pub(crate) files: Option<Files>,
     pub(crate) brought: Brought,
     pub(crate) traces: Traces,
+    pub(crate) secrecy: Secrecy,
     /// By which signed URLs are given out and taken back.
     pub(crate) clock: SteadyClock,
     pub(crate) housing: Housing,
@@ -91,6 +96,8 @@ impl Control {
             .model(&config.model)
             .map_err(|error| ControlError::Invalid(error.to_string()))?;
         let lives = Arc::new(Lives::default());
+        let mut secrets = providers.credentials();
+        secrets.extend(outside.secrets);
         let (broker, told) = match outside.egress {
             Some(make) => {
                 let made = way_out::make(make, &lives, &tasks);
@@ -116,6 +123,7 @@ impl Control {
             files: outside.files,
             brought: Brought::new(outside.skills),
             traces: outside.traces,
+            secrecy: Secrecy::new(secrets),
             clock: SteadyClock::begin(),
             broker,
             tasks,

@@ -9,6 +9,7 @@ use providers::{Model, Providers};
 use store::{Asker, Dialect};
 
 use crate::live::{Live, Writing};
+use crate::masks::Masks;
 use crate::{Control, ControlError};
 
 /// Version of the frame in which a message's bytes are stored: a changed one makes the store render anew.
@@ -21,6 +22,8 @@ const REPLY_SLACK: u64 = 64;
 pub(crate) struct Cached {
     providers: Providers,
     model: Arc<Model>,
+    /// What stands in no line.
+    masks: Masks,
     lines: Vec<Line>,
     /// The place of the newest message in the store, which may be told no longer.
     last: i64,
@@ -71,6 +74,14 @@ impl Line {
         }
     }
 
+    /// The same without a secret. A mask is as long as what it covers, so the bound is the same too.
+    fn masked(self, masks: &Masks) -> Self {
+        Self {
+            bytes: masks.bytes(self.bytes),
+            ..self
+        }
+    }
+
     fn frame(&self) -> Vec<u8> {
         let mut frame = Vec::with_capacity(9 + self.bytes.len());
         frame.extend_from_slice(&self.bound.to_le_bytes());
@@ -97,8 +108,8 @@ impl Line {
 }
 
 impl Cached {
-    fn speaks(&self, model: &Arc<Model>) -> bool {
-        self.model.dialect() == model.dialect()
+    fn speaks(&self, model: &Arc<Model>, masks: &Masks) -> bool {
+        self.model.dialect() == model.dialect() && self.masks == *masks
     }
 
     /// The messages, oldest first.
@@ -109,8 +120,8 @@ impl Cached {
     /// Adds a message that was stored.
     pub(crate) fn push(&mut self, message: &Message) {
         self.last += 1;
-        self.lines
-            .push(Line::new(&self.providers, &self.model, self.last, message));
+        let line = Line::new(&self.providers, &self.model, self.last, message);
+        self.lines.push(line.masked(&self.masks));
     }
 
     /// Takes note of what the provider counted: the whole input up to the last line, which is the reply itself.
@@ -148,15 +159,16 @@ impl Control {
         writing: &'w mut Writing,
         model: &Arc<Model>,
     ) -> Result<&'w mut Cached, ControlError> {
-        let known = writing.history.take().filter(|history| history.speaks(model));
-        let history = match known {
+        let masks = self.0.secrecy.masks();
+        let known = writing.history.take();
+        let history = match known.filter(|history| history.speaks(model, &masks)) {
             Some(history) => history,
-            None => self.read_history(live, model).await?,
+            None => self.read_history(live, model, masks).await?,
         };
         Ok(writing.history.insert(history))
     }
 
-    async fn read_history(&self, live: &Live, model: &Arc<Model>) -> Result<Cached, ControlError> {
+    async fn read_history(&self, live: &Live, model: &Arc<Model>, masks: Masks) -> Result<Cached, ControlError> {
         let providers = &self.0.providers;
         let stored = self
             .0
@@ -165,16 +177,17 @@ impl Control {
             .await?;
         let mut lines = Vec::with_capacity(stored.entries.len() + 1);
         if let Some(compaction) = &stored.compaction {
-            lines.push(Line::new(providers, model, compaction.through, &compaction.summary));
+            lines.push(Line::new(providers, model, compaction.through, &compaction.summary).masked(&masks));
         }
         for entry in stored.entries {
             let line = Line::from_frame(entry.position, entry.ready)
                 .ok_or_else(|| ControlError::internal("read a stored message", "its frame is too short"))?;
-            lines.push(line);
+            lines.push(line.masked(&masks));
         }
         Ok(Cached {
             providers: providers.clone(),
             model: Arc::clone(model),
+            masks,
             lines,
             last: stored.last,
             counted: None,

@@ -20,6 +20,7 @@
 //! turns, history, compaction     one call of a model
 //! raw                            calls of models that programs in a sandbox make by themselves
 //! money                          what it may cost, and what it did
+//! masks                          secrets that no model is told, and none says
 //! traces                         what a collector of traces is told
 //! ```
 
@@ -40,6 +41,7 @@ mod history;
 mod housing;
 mod link;
 mod live;
+mod masks;
 mod money;
 mod offer;
 mod prompts;

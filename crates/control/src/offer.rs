@@ -102,13 +102,13 @@ impl Control {
         };
         Offer {
             image,
-            system: config.system.clone().unwrap_or_else(|| {
+            system: self.0.secrecy.masks().text(config.system.clone().unwrap_or_else(|| {
                 let lines: Vec<_> = services
                     .iter()
                     .map(|service| (service.name.as_str(), service.summary.as_str()))
                     .collect();
                 agent::system_prompt(&skills::catalogue(skills.iter().copied()), &lines)
-            }),
+            })),
             tools,
             limits: limits.of_run(config.limits),
             caps,

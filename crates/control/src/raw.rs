@@ -148,6 +148,10 @@ impl Control {
             return Err(other_language(model, route));
         }
         let beyond = lock(&live.beyond).get(&model.name).copied().unwrap_or_default();
+        if self.0.secrecy.masks().are_in(body) {
+            let words = "the request holds a secret of this installation, which no model is told";
+            return Err(refused(400, "invalid_request_error", words).remedy("leave it out"));
+        }
         Ok(Wanted {
             input: request.bound().saturating_add(beyond),
             model: Arc::clone(model),

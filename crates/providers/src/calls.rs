@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use domain::Message;
 use http::HeaderMap;
+use secret::Credential;
 use tokio::time::Instant;
 
 use crate::model::{Authorized, HttpTarget, Target};
@@ -97,6 +98,13 @@ impl Providers {
         let mut names: Vec<&str> = self.models.keys().map(String::as_str).collect();
         names.sort_unstable();
         names
+    }
+
+    /// The keys of all models.
+    #[must_use]
+    pub fn credentials(&self) -> Vec<Credential> {
+        let models = self.models.values();
+        models.filter_map(|model| model.target.key().cloned()).collect()
     }
 
     /// The model of that name and those that are asked when it fails, in order, each once. The caller asks one after the

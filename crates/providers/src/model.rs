@@ -63,6 +63,14 @@ impl Target {
             ChatLimit::MaxTokens
         }
     }
+
+    /// The key, where there is one.
+    pub(crate) fn key(&self) -> Option<&Credential> {
+        match self {
+            Self::Http(http) => http.key.as_ref().map(|(_, credential)| credential),
+            Self::Script(_) => None,
+        }
+    }
 }
 
 #[derive(Debug)]

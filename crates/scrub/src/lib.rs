@@ -91,11 +91,17 @@ impl Scrub {
     #[must_use]
     pub fn clean_slice<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
         match &self.0 {
-            Some(spellings) if spellings.find(text, 0).is_some() => {
-                Cow::Owned(self.clean(Bytes::copy_from_slice(text)).to_vec())
-            }
+            Some(_) if self.is_in(text) => Cow::Owned(self.clean(Bytes::copy_from_slice(text)).to_vec()),
             _ => Cow::Borrowed(text),
         }
+    }
+
+    /// Whether one of them stands in a text.
+    #[must_use]
+    pub fn is_in(&self, text: &[u8]) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|spellings| spellings.find(text, 0).is_some())
     }
 
     /// Begins a body that comes in pieces.
@@ -154,17 +160,21 @@ impl Spellings {
         }
     }
 
+    /// Whether a spelling goes on after this. They are sorted: the first that is greater begins with it, or none does.
+    fn is_begun(&self, beginning: &[u8]) -> bool {
+        let greater = self.list.partition_point(|spelling| spelling.as_slice() <= beginning);
+        self.list
+            .get(greater)
+            .is_some_and(|spelling| spelling.starts_with(beginning))
+    }
+
     /// The first place at or after `from` where a spelling begins that the text breaks off; the text's end if none does.
     fn open(&self, text: &[u8], from: usize) -> usize {
         let tail = from.max((text.len() + 1).saturating_sub(self.longest));
         (tail..text.len())
             .find(|&place| {
                 let rest = &text[place..];
-                self.begins[usize::from(rest[0])]
-                    && self
-                        .list
-                        .iter()
-                        .any(|spelling| spelling.len() > rest.len() && spelling.starts_with(rest))
+                self.begins[usize::from(rest[0])] && self.is_begun(rest)
             })
             .unwrap_or(text.len())
     }

@@ -27,6 +27,28 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
 }
 
 #[test]
+fn a_text_that_breaks_off_within_a_spelling_is_known_from_one_that_does_not() {
+    let secrets = [Secret::new(TOKEN), Secret::new("sk-live/4"), Secret::new("zzzz-zzzz")];
+    let Some(spellings) = Scrub::of(&secrets).0 else {
+        panic!("there is something to look for");
+    };
+    let mut beginnings: Vec<&[u8]> = vec![b"sk-live/5", b"zzzz-zzzz", b"~~", b"\0"];
+    for spelling in &spellings.list {
+        beginnings.extend((1..=spelling.len()).map(|length| &spelling[..length]));
+    }
+    for beginning in beginnings {
+        let goes_on = |spelling: &Vec<u8>| spelling.len() > beginning.len() && spelling.starts_with(beginning);
+        let expected = spellings.list.iter().any(goes_on);
+        assert_eq!(
+            spellings.is_begun(beginning),
+            expected,
+            "{}",
+            String::from_utf8_lossy(beginning)
+        );
+    }
+}
+
+#[test]
 fn threat_045_every_spelling_is_masked_at_every_border_of_pieces() {
     let scrub = scrub();
     for spelling in spellings_of(TOKEN) {

@@ -25,6 +25,18 @@ pub(crate) use models::{Model, Prices, Provider};
 pub(crate) use objects::{ObjectPlace, Objects};
 pub(crate) use secrets::{Login, Secrets, Vault};
 
+/// The last words of keys whose values say who somebody is, and do not prove it.
+const NAMES: [&str; 8] = [
+    "access_key",
+    "access_key_id",
+    "account",
+    "app_id",
+    "client_id",
+    "installation_id",
+    "role_id",
+    "user",
+];
+
 /// Everything that can be set. Holds no secret: only where secrets are.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -65,6 +77,27 @@ impl Settings {
         });
         let objects = self.objects.references();
         models.chain(services).chain(rules).chain(objects).collect()
+    }
+
+    /// The references to what no model is told, the keys of models apart: all but those that only say who somebody is, which
+    /// stands in many a text.
+    pub(crate) fn withheld(&self) -> Vec<Reference> {
+        let openings = self
+            .openings()
+            .into_iter()
+            .map(|(key, reference)| (key.to_owned(), reference));
+        let is_left_out =
+            |key: &str| key.starts_with("models.") || NAMES.contains(&key.rsplit('.').next().unwrap_or_default());
+        let mut references: Vec<Reference> = self
+            .references()
+            .into_iter()
+            .chain(openings)
+            .filter(|(key, _)| !is_left_out(key))
+            .map(|(_, reference)| reference)
+            .collect();
+        references.sort_unstable();
+        references.dedup();
+        references
     }
 
     /// What opens the encrypted store and the vault, by the key that holds it: `env:` and `file:` only.

@@ -317,6 +317,9 @@ fn every_kind_of_reference_is_taken_and_a_vault_needs_a_login() {
     assert_eq!(login, Some(role));
     let openings: Vec<_> = settings.openings().into_iter().map(|(key, _)| key).collect();
     assert_eq!(openings, ["secrets.passphrase", "vault.role_id", "vault.secret_id"]);
+    // The models' keys are known of them; a role's id says who somebody is.
+    let withheld = settings.withheld();
+    assert_eq!(withheld, [reference("file:/run/id"), reference("file:/run/passphrase")]);
 }
 
 #[test]

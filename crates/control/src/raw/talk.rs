@@ -21,6 +21,7 @@ use super::told::Told;
 use super::{Answer, Wanted, whole};
 use crate::Control;
 use crate::live::{Active, Live, lock};
+use crate::masks::Masks;
 use crate::money::{self, Meter};
 
 /// Events that wait for a program to read them; the provider waits then.
@@ -85,6 +86,7 @@ impl Control {
         };
         let (charges, outcome) = match asked {
             Some(Ok((bytes, reply))) => {
+                let bytes = self.0.secrecy.masks().bytes(bytes);
                 self.learn(live, wanted, &reply);
                 told.bytes = bytes.len() as u64;
                 (vec![money::charge(&wanted.model, &reply, likely)], Ok(whole(bytes)))
@@ -152,6 +154,7 @@ impl Control {
         let meter = price.map(|price| Meter::new(price, likely, reserved.amount));
         let mut spoken = Spoken {
             route: wanted.route,
+            masks: self.0.secrecy.masks(),
             hides_usage: wanted.route == ModelRoute::ChatCompletions && !wanted.request.wants_usage,
             meter,
             send,
@@ -250,6 +253,7 @@ fn unheard(output: u64) -> Reply {
 /// What a program is told.
 struct Spoken {
     route: ModelRoute,
+    masks: Masks,
     /// It did not ask how many tokens there were.
     hides_usage: bool,
     meter: Option<Meter>,
@@ -296,6 +300,7 @@ impl Spoken {
             let hidden = event.data.is_empty() || self.hides_usage && is_usage(&event.data);
             if !hidden {
                 self.events += 1;
+                event.data = self.masks.text(event.data);
                 let frame = frame(&event);
                 self.bytes += frame.len() as u64;
                 if self.send.send(frame).await.is_err() && done.is_none() {

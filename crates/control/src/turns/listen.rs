@@ -14,6 +14,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::Speaking;
 use crate::Control;
 use crate::live::{Live, lock};
+use crate::masks::Words;
 use crate::money::Meter;
 
 /// What is said is kept when it is this old, or this long.
@@ -98,7 +99,19 @@ impl Control {
             asked = self.0.providers.stream(model, body, on_retry) => Some(asked),
         };
         let heard = match asked {
-            Some(Ok(stream)) => self.hear(live, speaking, opened, stream, meter).await,
+            Some(Ok(stream)) => {
+                let masks = self.0.secrecy.masks();
+                let mut shown = Shown {
+                    live,
+                    speaking,
+                    message: opened.1,
+                    text: masks.words(),
+                    thinking: masks.words(),
+                };
+                let heard = self.hear(&mut shown, opened.0, stream, meter).await;
+                shown.finish();
+                heard
+            }
             Some(Err(error)) => {
                 lost += u32::from(error.may_have_cost());
                 Heard::Failed(error, None)
@@ -115,12 +128,12 @@ impl Control {
 
     async fn hear(
         &self,
-        live: &Live,
-        speaking: &Speaking,
-        (turn, message): (TurnId, MessageId),
+        shown: &mut Shown<'_>,
+        turn: TurnId,
         mut stream: ModelStream,
         mut meter: Option<Meter>,
     ) -> Heard {
+        let speaking = shown.speaking;
         let (mut unkept, mut kept) = (0, 0);
         let mut ticks = interval(KEPT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -144,14 +157,8 @@ impl Control {
             };
             let within = meter.as_mut().is_none_or(|meter| meter.hear(&event));
             match event {
-                StreamEvent::Text(words) => {
-                    speaking.say(live, message, &words);
-                    unkept += words.len();
-                }
-                StreamEvent::Thinking(words) => {
-                    speaking.think(live, message, &words);
-                    unkept += words.len();
-                }
+                StreamEvent::Text(words) => unkept += shown.say(words),
+                StreamEvent::Thinking(words) => unkept += shown.think(words),
                 StreamEvent::ToolCallStarted { .. } | StreamEvent::Unshown(_) => {}
                 StreamEvent::Done(reply) => return Heard::Reply(reply),
             }
@@ -204,6 +211,36 @@ impl Control {
                 tracing::warn!(session = %live.session, error = with_causes(&error), "could not store an event");
             }
         }
+    }
+}
+
+/// What is shown of a reply under way, without a secret.
+struct Shown<'l> {
+    live: &'l Live,
+    speaking: &'l Speaking,
+    message: MessageId,
+    text: Words,
+    thinking: Words,
+}
+
+impl Shown<'_> {
+    /// Shows words; gives how many bytes of them.
+    fn say(&mut self, words: String) -> usize {
+        let words = self.text.push(words);
+        self.speaking.say(self.live, self.message, &words);
+        words.len()
+    }
+
+    fn think(&mut self, words: String) -> usize {
+        let words = self.thinking.push(words);
+        self.speaking.think(self.live, self.message, &words);
+        words.len()
+    }
+
+    /// Shows what was held back: nothing more comes.
+    fn finish(&mut self) {
+        self.speaking.say(self.live, self.message, &self.text.finish());
+        self.speaking.think(self.live, self.message, &self.thinking.finish());
     }
 }
 

@@ -209,7 +209,8 @@ impl Control {
             counted,
         } = spoken;
         let usage = reply.usage;
-        let calls = reply.blocks.iter().filter_map(|block| match block {
+        let blocks = self.0.secrecy.masks().said(reply.blocks);
+        let calls = blocks.iter().filter_map(|block| match block {
             Block::ToolUse(call) => Some(call.clone()),
             _ => None,
         });
@@ -235,7 +236,7 @@ impl Control {
                 author: Author::Model {
                     name: model.name.clone(),
                 },
-                blocks: reply.blocks,
+                blocks,
                 interrupted: cut,
                 at: Timestamp::now(),
             },

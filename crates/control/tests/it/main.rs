@@ -14,6 +14,7 @@ mod prompts;
 mod raw;
 mod rights;
 mod sandboxes;
+mod secrecy;
 mod services;
 mod sleep;
 mod snapshots;

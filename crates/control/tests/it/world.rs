@@ -52,7 +52,7 @@ pub(crate) struct World {
     pub(crate) asker: Asker,
     pub(crate) config: Config,
     providers: Providers,
-    outside: MakeOutside,
+    pub(crate) outside: MakeOutside,
     tasks: Tasks,
     folder: TempDir,
     /// Milliseconds by which the store's clock is ahead of the machine's.

@@ -448,7 +448,7 @@ impl Runtime {
 }
 
 impl Hands for Runtime {
-    /// `hang` never ends, `background N` says that programs in the background run for N seconds, `wait` waits to be released, `long N` says N bytes, `shout N` shows N letters as its progress and waits, `connect HOST PORT` and `resolve NAME` try the way out, `service NAME.METHOD ARGUMENTS` calls a service; all else is said back.
+    /// `hang` never ends, `background N` says that programs in the background run for N seconds, `wait` waits to be released, `long N` says N bytes, `join A B` says AB, `shout N` shows N letters as its progress and waits, `connect HOST PORT` and `resolve NAME` try the way out, `service NAME.METHOD ARGUMENTS` calls a service; all else is said back.
     async fn use_tool(&self, call: &ToolCall, limits: &RunLimits) -> ToolResult {
         let code = call.input["code"].as_str().unwrap_or_default().to_owned();
         let mut lines = code.lines();
@@ -482,6 +482,7 @@ impl Hands for Runtime {
                 "went to the background".to_owned()
             }
             ["long", bytes] => "x".repeat(bytes.parse().unwrap()),
+            ["join", ref parts @ ..] => parts.concat(),
             ["connect", host, port] => match self.client.connect(host, port.parse().unwrap()).await {
                 Ok(_) => "connected".to_owned(),
                 Err(error) => error.to_string(),
