@@ -57,6 +57,7 @@ pub(crate) const PLAN: &[Planned] = &[
     // What connections may be for is said as in scopes.
     planned(Row::Pure, "knowledge", &["policy"]),
     planned(Row::Pure, "llm", &["domain", "protocol"]),
+    planned(Row::Pure, "pictures", &[]),
     planned(Row::Pure, "policy", &["domain"]),
     planned(Row::Pure, "protocol", &["domain", "secret"]),
     planned(Row::Pure, "script", &[]),
@@ -161,7 +162,7 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(
         Row::Adapter,
         "tools",
-        &["causes", "domain", "lifecycle", "protocol", "skills"],
+        &["causes", "domain", "lifecycle", "pictures", "protocol", "skills"],
     ),
     planned(
         Row::App,
@@ -176,6 +177,7 @@ pub(crate) const PLAN: &[Planned] = &[
             "link",
             "llm",
             "objects",
+            "pictures",
             "protocol",
             "policy",
             "providers",
