@@ -14,6 +14,12 @@ use crate::{Control, ControlError};
 
 /// Version of the frame in which a message's bytes are stored: a changed one makes the store render anew.
 const FRAME: &str = "1";
+/// How a picture begins, in each of the languages.
+const PICTURES: [&str; 3] = [
+    r#"{"type":"image","#,
+    r#"{"type":"input_image","#,
+    r#"{"type":"image_url","#,
+];
 /// What a provider may add to a reply that it is sent again.
 const REPLY_SLACK: u64 = 64;
 
@@ -82,6 +88,14 @@ impl Line {
         }
     }
 
+    /// Whether a request carries a picture with it. Within a text the quotes would be escaped.
+    fn shows_pictures(&self) -> bool {
+        PICTURES.iter().any(|mark| {
+            let mut windows = self.bytes.windows(mark.len());
+            windows.any(|window| window == mark.as_bytes())
+        })
+    }
+
     fn frame(&self) -> Vec<u8> {
         let mut frame = Vec::with_capacity(9 + self.bytes.len());
         frame.extend_from_slice(&self.bound.to_le_bytes());
@@ -124,6 +138,37 @@ impl Cached {
         self.lines.push(line.masked(&self.masks));
     }
 
+    /// How many of the lines stood in a request that the provider answered.
+    pub(crate) fn accepted(&self) -> usize {
+        self.counted.map_or(0, |(lines, _)| lines)
+    }
+
+    /// The places of the messages that show pictures, after so many lines.
+    pub(crate) fn pictures_since(&self, lines: usize) -> Vec<i64> {
+        let newer = self.lines.iter().skip(lines);
+        newer
+            .filter(|line| line.shows_pictures())
+            .map(|line| line.position)
+            .collect()
+    }
+
+    /// Whether the message at this place shows pictures.
+    pub(crate) fn shows_pictures(&self, place: i64) -> bool {
+        self.lines
+            .iter()
+            .any(|line| line.position == place && line.shows_pictures())
+    }
+
+    /// Tells the message at this place otherwise.
+    pub(crate) fn replace(&mut self, place: i64, message: &Message) {
+        let told = Line::new(&self.providers, &self.model, place, message).masked(&self.masks);
+        // A summary has the place of the last message that it stands for, and shows nothing.
+        let lines = self.lines.iter_mut();
+        for line in lines.filter(|line| line.position == place && line.shows_pictures()) {
+            *line = told.clone();
+        }
+    }
+
     /// Takes note of what the provider counted: the whole input up to the last line, which is the reply itself.
     pub(crate) fn counted(&mut self, input: u64, output: u64) {
         self.counted = Some((
@@ -163,7 +208,13 @@ impl Control {
         let known = writing.history.take();
         let history = match known.filter(|history| history.speaks(model, &masks)) {
             Some(history) => history,
-            None => self.read_history(live, model, masks).await?,
+            None => {
+                let mut history = self.read_history(live, model, masks).await?;
+                for place in &writing.unseen {
+                    self.leave_out(live, &mut history, *place).await?;
+                }
+                history
+            }
         };
         Ok(writing.history.insert(history))
     }

@@ -20,6 +20,7 @@
 //! turns, history, compaction     one call of a model
 //! raw                            calls of models that programs in a sandbox make by themselves
 //! money                          what it may cost, and what it did
+//! unseen                         pictures that a provider refused
 //! masks                          secrets that no model is told, and none says
 //! traces                         what a collector of traces is told
 //! ```
@@ -50,6 +51,7 @@ mod rights;
 mod snapshots;
 mod traces;
 mod turns;
+mod unseen;
 mod watch;
 mod way_out;
 

@@ -1,6 +1,6 @@
 //! What is known of a session while something happens in it. All of it can be had from the store again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub(crate) struct Live {
 pub(crate) struct Writing {
     /// The history as models are told of it, where it was needed.
     pub(crate) history: Option<Cached>,
+    /// Places of messages whose pictures a provider refused: models are told a line of words in their stead.
+    pub(crate) unseen: BTreeSet<i64>,
     /// The most tokens that prompts which wait to join the run will add.
     pub(crate) joining: u64,
 }

@@ -101,15 +101,6 @@ impl PartialEq for Masks {
 }
 
 impl Masks {
-    /// Nothing.
-    #[cfg(test)]
-    pub(crate) const fn nothing() -> Self {
-        Self {
-            version: 0,
-            scrub: Scrub::nothing(),
-        }
-    }
-
     /// Whether a secret stands in it.
     pub(crate) fn are_in(&self, bytes: &[u8]) -> bool {
         self.scrub.is_in(bytes)

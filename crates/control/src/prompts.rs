@@ -18,9 +18,6 @@ use crate::live::{Live, Writing};
 use crate::rights::settled;
 use crate::{Control, ControlError};
 
-/// Pictures that models understand.
-const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-
 /// A prompt as a door hands it in.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NewPrompt {
@@ -318,13 +315,9 @@ impl Control {
                     says_something |= !text.trim().is_empty();
                 }
                 Block::Image(image) => {
-                    if !PICTURES.contains(&image.media_type.as_str()) {
-                        let kinds = PICTURES.join(", ");
-                        let given = image.media_type.chars().take(80).collect::<String>();
-                        return Err(ControlError::Invalid(format!(
-                            "a prompt's picture is one of {kinds}, not {given:?}"
-                        )));
-                    }
+                    pictures::look_at_base64(&image.media_type, &image.data).map_err(|error| {
+                        ControlError::Invalid(format!("a picture of the prompt cannot be shown to a model: {error}"))
+                    })?;
                     bytes += image.data.len() as u64;
                     says_something = true;
                 }

@@ -183,6 +183,14 @@ fn refuse_result(result: &mut ToolResult, active: &Active) {
 /// A sandbox keeps to the limits by itself; one that does not is made to.
 fn bound_result(result: &mut ToolResult, active: &Active) {
     agent::cut_result(result, active.limits.output_bytes);
+    for part in &mut result.content {
+        if let ResultPart::Image(image) = part
+            && let Err(error) = pictures::look_at_base64(&image.media_type, &image.data)
+        {
+            let text = format!("[A picture was left out: {error}.]");
+            *part = ResultPart::Text { text };
+        }
+    }
     let pictures = result.content.iter().map(|part| match part {
         ResultPart::Image(image) => image.data.len(),
         ResultPart::Text { .. } => 0,

@@ -64,6 +64,17 @@ pub enum ModelError {
         /// What the provider said.
         message: String,
     },
+    /// The provider refuses a picture that the conversation holds, or the size that pictures have together: without them it may
+    /// answer.
+    #[error("model {model}: the provider refused a picture ({status}): {message}")]
+    PictureRefused {
+        /// The model.
+        model: String,
+        /// The HTTP status; 200 where the stream said it.
+        status: u16,
+        /// What the provider said.
+        message: String,
+    },
     /// The provider refuses this request, and will refuse it again.
     #[error("model {model}: the provider refused the request ({status}): {message}")]
     Refused {
@@ -146,6 +157,7 @@ impl ModelError {
             Self::BadKey { .. }
             | Self::Unauthorized { .. }
             | Self::WindowFull { .. }
+            | Self::PictureRefused { .. }
             | Self::Refused { .. }
             | Self::Script { .. }
             | Self::Unknown { .. } => false,
@@ -159,6 +171,7 @@ impl ModelError {
             Self::NoKey { .. }
             | Self::BadKey { .. }
             | Self::Unauthorized { .. }
+            | Self::PictureRefused { .. }
             | Self::Refused { .. }
             | Self::Stream { .. } => true,
             Self::WindowFull { .. } | Self::Script { .. } | Self::Unknown { .. } => false,
@@ -179,6 +192,7 @@ impl ModelError {
             | Self::RateLimited { .. }
             | Self::Overloaded { .. }
             | Self::WindowFull { .. }
+            | Self::PictureRefused { .. }
             | Self::Refused { .. }
             | Self::Script { .. }
             | Self::Unknown { .. } => false,

@@ -68,7 +68,7 @@ impl Refusal<'_> {
                 if let Some(status) = status_of(&kind) {
                     return Refusal { status, ..*self }.of(&kind, &message);
                 }
-                if is_window_full(&kind, &message) {
+                if is_window_full(&kind, &message) || is_about_picture(&kind, &message) {
                     return self.of(&kind, &message);
                 }
                 DecodeError::Provider {
@@ -95,6 +95,8 @@ impl Refusal<'_> {
         let status = self.status;
         let retry_after = self.retry_after;
         let window_full = is_window_full(kind, message);
+        // Where a body is too large as a whole, it is pictures that made it so: words fill a window long before.
+        let about_picture = status == 413 || is_about_picture(kind, message);
         let message = match scrub(message, self.secrets) {
             empty if empty.is_empty() => "it says no more".to_owned(),
             message => message,
@@ -115,6 +117,7 @@ impl Refusal<'_> {
                 message,
             },
             _ if window_full => ModelError::WindowFull { model, message },
+            _ if about_picture => ModelError::PictureRefused { model, status, message },
             _ => ModelError::Refused { model, status, message },
         }
     }
@@ -131,6 +134,13 @@ fn status_of(kind: &str) -> Option<u16> {
         "invalid_request_error" | "not_found_error" | "request_too_large" => 400,
         _ => return None,
     })
+}
+
+/// Whether it is a picture that a provider does not take, in the words that they all have for it.
+fn is_about_picture(kind: &str, message: &str) -> bool {
+    [kind, message]
+        .iter()
+        .any(|words| words.to_ascii_lowercase().contains("image"))
 }
 
 fn is_window_full(kind: &str, message: &str) -> bool {
@@ -230,6 +240,21 @@ mod tests {
                 400,
                 r#"{"error":{"code":"context_length_exceeded","message":"too many"}}"#,
                 "WindowFull",
+            ),
+            (
+                400,
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"Could not process image"}}"#,
+                "PictureRefused",
+            ),
+            (
+                400,
+                r#"{"error":{"code":"image_parse_error","message":"unsupported"}}"#,
+                "PictureRefused",
+            ),
+            (
+                413,
+                r#"{"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}"#,
+                "PictureRefused",
             ),
             (400, r#"{"error":"no such field"}"#, "Refused"),
             (404, r#"{"message":"no such model"}"#, "Refused"),

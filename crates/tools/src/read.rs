@@ -98,14 +98,14 @@ fn show(mut file: File, length: u64, path: &str, range: lines::Range) -> Result<
     if head.starts_with(b"%PDF-") {
         return Ok(Found::Pdf);
     }
-    if let Some(kind) = image::recognize(&head) {
+    if let Some(kind) = pictures::Kind::of(&head) {
         let name = Path::new(path)
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
         return Ok(Found::Shown(
-            image::show(file, &head, kind, length, &name).map_err(failed)?,
+            image::show(file, kind, length, &name).map_err(failed)?,
         ));
     }
     if head.contains(&0) {

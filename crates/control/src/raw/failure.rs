@@ -42,7 +42,7 @@ pub(super) fn of(error: &ModelError, route: ModelRoute) -> ServiceFailure {
             };
             refused(400, code, message)
         }
-        ModelError::Refused { status, message, .. } => {
+        ModelError::Refused { status, message, .. } | ModelError::PictureRefused { status, message, .. } => {
             let status = Some(*status).filter(|status| (400..500).contains(status));
             refused(status.unwrap_or(400), "invalid_request_error", message)
         }

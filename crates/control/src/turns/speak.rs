@@ -151,6 +151,13 @@ impl Control {
                     continue;
                 }
                 failure = with_causes(&error);
+                if matches!(error, ModelError::PictureRefused { .. }) {
+                    let left_out = self.leave_out_pictures(live, model).await;
+                    if left_out.map_err(|error| Silence::Model(error.to_string(), "history_unreadable"))? {
+                        self.tell_retry(live, model, failure.clone());
+                        continue;
+                    }
+                }
                 let begun = partial.is_some_and(|partial| !partial.blocks.is_empty());
                 if begun || !error.next_model_may_help() {
                     return Err(Silence::Model(failure, "model_failed"));

@@ -10,6 +10,7 @@ mod files;
 mod generations;
 mod hostile;
 mod killing;
+mod pictures;
 mod prompts;
 mod raw;
 mod rights;

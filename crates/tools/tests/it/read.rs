@@ -56,6 +56,11 @@ async fn pictures_are_shown_as_pictures_unless_they_are_too_large() {
     bench.put("huge.png", huge);
     let said = bench.ok("read", json!({ "path": "huge.png" })).await;
     assert!(said.contains("too large to be shown"), "{said}");
+
+    // One that no provider could read would be refused with each request of its session from then on.
+    bench.put("half.png", &PNG[..PNG.len() / 2]);
+    let said = bench.ok("read", json!({ "path": "half.png" })).await;
+    assert!(said.contains("cannot be shown: it is a broken image/png"), "{said}");
 }
 
 #[tokio::test]
