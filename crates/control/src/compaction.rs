@@ -7,7 +7,7 @@ use bytes::Bytes;
 use causes::with_causes;
 use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp};
 use lifecycle::Stop;
-use llm::{StreamEvent, request_body};
+use llm::{StreamEvent, head_bound, request_body};
 use protocol::ToolChoice;
 use providers::{Model, Retry};
 use store::{Asker, Charge, NewCompaction, StoreError};
@@ -34,7 +34,10 @@ const INTRODUCED: &str = "What follows is a summary of this conversation up to h
 
 /// What came of shortening a history.
 pub(crate) enum Compacted {
-    Shorter,
+    /// A summary stands for the older part, or for as much of it as the model could be shown at once: then there is more.
+    Shorter {
+        more: bool,
+    },
     Stale,
     /// A cap says no, in these words.
     OverCap(String),
@@ -57,31 +60,60 @@ fn boundary(lines: &[Line], keep: u64) -> Option<usize> {
     later.or_else(earlier).filter(|end| *end > 1)
 }
 
+/// Where the beginning of the older part ends that has at most `room` likely tokens and parts nothing. None where that is one
+/// message or less, of which a summary gains nothing.
+fn piece(older: &[Line], room: u64) -> Option<usize> {
+    let mut told = 0_u64;
+    let mut end = 0;
+    for (place, line) in older.iter().enumerate() {
+        told = told.saturating_add(line.likely());
+        if told > room {
+            break;
+        }
+        if !line.calls {
+            end = place + 1;
+        }
+    }
+    Some(end).filter(|end| *end > 1)
+}
+
 impl Control {
-    /// Has the model sum up the older part of the history.
+    /// Has the model sum up the older part of the history, or as much of it from its beginning as fits its window: a model that
+    /// stands in may have a smaller one than the model that the conversation was held with.
     pub(crate) async fn compact(&self, live: &Live, active: &Active, cut: &Stop, model: &Arc<Model>) -> Compacted {
         let output = SUMMARY_TOKENS.min(model.max_output);
         let choice = ToolChoice::None;
         let head = head(&active.offer, model, &choice, output);
-        let (older, through, bound, likely) = {
+        let (older, through, bound, likely, more) = {
             let mut writing = live.writing.lock().await;
             let history = match self.history(live, &mut writing, model).await {
                 Ok(history) => history,
                 Err(error) => return Compacted::Failed(error.to_string()),
             };
             let lines = history.lines();
-            let Some(end) = boundary(lines, model.window / 4) else {
+            let Some(whole) = boundary(lines, model.window / 4) else {
                 return Compacted::Failed(
                     "the last message alone does not fit the model's window: ask for less at once".to_owned(),
                 );
             };
+            let (bound, likely) = (history.bound(&head), history.likely(&head));
+            let kept: u64 = lines[whole..].iter().map(Line::likely).sum();
+            let room = model.window.saturating_sub(output);
+            let end = if likely.saturating_sub(kept) <= room {
+                whole
+            } else {
+                let first = head_bound(model.format, &head).div_ceil(3);
+                let Some(end) = piece(&lines[..whole], room.saturating_sub(first)) else {
+                    return Compacted::Failed(format!(
+                        "the window of model {} is full, and a message of the conversation does not fit it alone: ask for less at once, or \
+                         go on with a model that has a larger window",
+                        model.name
+                    ));
+                };
+                end
+            };
             let older: Vec<Bytes> = lines[..end].iter().map(|line| line.bytes.clone()).collect();
-            (
-                older,
-                lines[end - 1].position,
-                history.bound(&head),
-                history.likely(&head),
-            )
+            (older, lines[end - 1].position, bound, likely.min(room), end < whole)
         };
         let reserve = match &model.price {
             Some(price) if active.offer.is_capped() => money::worst(price, bound, output),
@@ -149,7 +181,7 @@ impl Control {
             Ok(events) => {
                 live.note(&mut writing, events);
                 writing.history = None;
-                Compacted::Shorter
+                Compacted::Shorter { more }
             }
             Err(StoreError::Stale { .. }) => Compacted::Stale,
             Err(error) => Compacted::Failed(with_causes(&error)),

@@ -103,7 +103,9 @@ pub enum PictureError {
         problem: &'static str,
     },
     /// It is larger than models take.
-    #[error("it is too large to be shown: {MAX_BYTES} bytes and {MAX_SIDE} pixels to a side are the most; make it smaller first")]
+    #[error(
+        "it is too large to be shown: {MAX_BYTES} bytes and {MAX_SIDE} pixels to a side are the most; make it smaller first"
+    )]
     TooLarge,
 }
 

@@ -75,7 +75,8 @@ fn a_jpeg_tells_its_sides_behind_as_much_as_a_camera_writes_before_them() {
 
 #[test]
 fn what_only_begins_as_a_picture_is_none() {
-    let broken = |kind| move |error: &PictureError| matches!(error, PictureError::Broken { kind: found, .. } if *found == kind);
+    let broken =
+        |kind| move |error: &PictureError| matches!(error, PictureError::Broken { kind: found, .. } if *found == kind);
     type Is<'t> = &'t dyn Fn(&PictureError) -> bool;
     let with = |place: usize, byte: u8, which: usize| {
         let mut bytes = bytes(WHOLE[which].1);

@@ -53,6 +53,10 @@ fn without_loss(chunk: &mut Reader<'_>) -> Sides {
 
 fn extended(chunk: &mut Reader<'_>) -> Sides {
     chunk.take(4)?;
-    let mut side = || chunk.array().map(|[low, middle, high]| u32::from_le_bytes([low, middle, high, 0]) + 1);
+    let mut side = || {
+        chunk
+            .array()
+            .map(|[low, middle, high]| u32::from_le_bytes([low, middle, high, 0]) + 1)
+    };
     Ok((side()?, side()?))
 }

@@ -104,9 +104,7 @@ fn show(mut file: File, length: u64, path: &str, range: lines::Range) -> Result<
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        return Ok(Found::Shown(
-            image::show(file, kind, length, &name).map_err(failed)?,
-        ));
+        return Ok(Found::Shown(image::show(file, kind, length, &name).map_err(failed)?));
     }
     if head.contains(&0) {
         return Ok(Found::Shown(words(format!(

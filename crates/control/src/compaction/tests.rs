@@ -28,3 +28,19 @@ fn what_is_kept_is_as_much_as_asked_where_that_parts_nothing() {
     assert_eq!(boundary(&history("pcrcrcr", 100), 300), Some(5));
     assert_eq!(boundary(&history("pcr", 100), 100), None);
 }
+
+#[test]
+fn a_piece_fits_its_room_and_parts_nothing() {
+    for kinds in ["pcrcrcra", "pcrcrcr", "pcr", "papapa", "pcrapcrcrap", "p", "pp"] {
+        let lines = history(kinds, 100);
+        for room in [0, 100, 200, 250, 300, 450, 10_000] {
+            let Some(end) = piece(&lines, room) else { continue };
+            assert!(end > 1 && end as u64 * 100 <= room, "{kinds} {room}: {end}");
+            assert_ne!(kinds.as_bytes()[end - 1], b'c', "{kinds} {room}: {end}");
+        }
+    }
+    let lines = history("pcrcrcra", 100);
+    assert_eq!(piece(&lines, 600), Some(5));
+    assert_eq!(piece(&lines, 10_000), Some(8));
+    assert_eq!(piece(&lines, 250), None, "a call is not shown without its result");
+}

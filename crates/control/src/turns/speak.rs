@@ -96,8 +96,7 @@ impl Control {
                     break;
                 };
                 if likely.saturating_add(output) > model.window && !compacted {
-                    self.shorten(live, active, speaking, model).await?;
-                    compacted = true;
+                    compacted = self.shorten(live, active, speaking, model).await?;
                     continue;
                 }
                 let head = head(&active.offer, model, &request.tool_choice, output);
@@ -146,8 +145,7 @@ impl Control {
                     Heard::Failed(error, partial) => (error, partial),
                 };
                 if matches!(error, ModelError::WindowFull { .. }) && !compacted {
-                    self.shorten(live, active, speaking, model).await?;
-                    compacted = true;
+                    compacted = self.shorten(live, active, speaking, model).await?;
                     continue;
                 }
                 failure = with_causes(&error);
@@ -185,15 +183,16 @@ impl Control {
         Ok((bytes_of(history), history.likely(&head), history.bound(&head)))
     }
 
+    /// Has the history summed up. False: only a part of what can be.
     async fn shorten(
         &self,
         live: &Arc<Live>,
         active: &Active,
         speaking: &Speaking,
         model: &Arc<Model>,
-    ) -> Result<(), Silence> {
+    ) -> Result<bool, Silence> {
         match self.compact(live, active, &speaking.cut, model).await {
-            Compacted::Shorter => Ok(()),
+            Compacted::Shorter { more } => Ok(!more),
             Compacted::Stale => Err(Silence::Stale),
             Compacted::OverCap(words) => Err(Silence::Budget(words)),
             Compacted::Failed(words) => Err(Silence::Model(words, "window_full")),

@@ -492,6 +492,50 @@ async fn a_full_window_is_summed_up_inside_a_long_loop() {
     .await;
 }
 
+/// The model that stands in has a window that the conversation never fit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_with_a_smaller_window_sums_up_in_pieces_that_fit_it() {
+    in_both_placements_with(
+        || Differs {
+            model: |model| model.fallback = vec!["spare".to_owned()],
+            spare: |model| {
+                model.window = Some(16_000);
+                model.max_output = Some(2_000);
+            },
+            ..Differs::default()
+        },
+        async |world| {
+            for id in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+                world.will_call(&[(id, "long 12000")]);
+            }
+            for _ in 0..2 {
+                world.models.next(Answer::status(529));
+            }
+            let answers = ["One.", "Two.", "Three.", "Done."];
+            for answer in answers {
+                world.will_say(answer);
+            }
+            let accepted = world.prompt("eight long things").await;
+            world.done(&accepted).await;
+            let sent = world.models.received();
+            assert_eq!(sent.len(), 8 + 2 + answers.len());
+            let (before, after) = sent.split_at(10);
+            assert!(before[9].bytes.len() > 96_000, "{}", before[9].bytes.len());
+            for (place, sent) in after.iter().enumerate() {
+                // Three letters are a token.
+                assert!(sent.bytes.len() < 16_000 * 3, "{}", sent.bytes.len());
+                let told = String::from_utf8_lossy(&sent.bytes);
+                for (summary, answer) in answers.iter().enumerate() {
+                    let stands_in = summary + 1 == place;
+                    assert_eq!(told.contains(answer), stands_in, "request {place}, {answer}");
+                }
+            }
+            world.assert_whole(accepted.session).await;
+        },
+    )
+    .await;
+}
+
 /// What triggers may spend is held across the sessions and users that they are of, and the refusal says which cap it was.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_trigger_is_held_to_its_cap_and_the_refusal_names_it() {

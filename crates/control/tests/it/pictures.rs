@@ -9,7 +9,8 @@ use testkit::model_server::Answer;
 use crate::world::{Differs, World};
 
 /// A picture of 3 × 2 pixels.
-const PNG: &str = "iVBORw0KGgoAAAANSUhEUgAAAAMAAAACCAIAAAASFvFNAAAAEElEQVR42mP8zwAFTDAGAwATKQEDGNmoCwAAAABJRU5ErkJggg==";
+const PNG: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAMAAAACCAIAAAASFvFNAAAAEElEQVR42mP8zwAFTDAGAwATKQEDGNmoCwAAAABJRU5ErkJggg==";
 const LEFT_OUT: &str = "[A picture was left out: the model's provider refused it.]";
 
 const DIALECTS: [fn(&mut ModelSettings); 3] = [
@@ -73,7 +74,9 @@ async fn a_picture_that_a_provider_refuses_is_left_out_from_then_on() {
         world.models.next(refusing());
         world.will_say("I see one of them.");
         ask(Target::Session(session)).await;
-        let last = world.prompt_to(Target::Session(session), "And now?", Delivery::Restart).await;
+        let last = world
+            .prompt_to(Target::Session(session), "And now?", Delivery::Restart)
+            .await;
         world.done(&last).await;
         let sent: Vec<String> = world
             .models
@@ -88,12 +91,16 @@ async fn a_picture_that_a_provider_refuses_is_left_out_from_then_on() {
         assert_eq!(pictures, [(1, 0), (2, 0), (1, 1), (1, 1)]);
         // One that was fine once may be too much beside others: then none is shown.
         world.models.next(refusing());
-        let last = world.prompt_to(Target::Session(session), "And now?", Delivery::Restart).await;
+        let last = world
+            .prompt_to(Target::Session(session), "And now?", Delivery::Restart)
+            .await;
         world.done(&last).await;
         // Another process learns it anew.
         let world = world.restarted().await;
         world.models.next(refusing());
-        let last = world.prompt_to(Target::Session(session), "And then?", Delivery::Restart).await;
+        let last = world
+            .prompt_to(Target::Session(session), "And then?", Delivery::Restart)
+            .await;
         world.done(&last).await;
         let body = String::from_utf8(world.models.received().pop().unwrap().bytes.to_vec()).unwrap();
         assert_eq!((body.matches(PNG).count(), body.matches(LEFT_OUT).count()), (0, 2));

@@ -65,6 +65,8 @@ pub(crate) struct Differs {
     pub(crate) placement: Placement,
     pub(crate) config: fn(&mut Config),
     pub(crate) model: fn(&mut ModelSettings),
+    /// The model that stands in for it.
+    pub(crate) spare: fn(&mut ModelSettings),
     pub(crate) outside: MakeOutside,
 }
 
@@ -77,6 +79,7 @@ impl Default for Differs {
             placement: Placement::Sandbox,
             config: |_| {},
             model: |_| {},
+            spare: |_| {},
             outside: Arc::new(|_, _| Outside::default()),
         }
     }
@@ -108,7 +111,7 @@ impl World {
         // Nothing is set yet.
         let _ = inside.keeps.set(keeps::keeps());
         let sandboxes = Arc::new(Simulator::new([image()], Arc::clone(&inside).program()).unwrap());
-        let providers = providers(&models, differs.model);
+        let providers = providers(&models, differs.model, differs.spare);
         let mut config = Config::new("m", Base::new(image()));
         config.placement = differs.placement;
         config.drain = Duration::from_millis(50);
@@ -372,7 +375,7 @@ async fn start(
     (control.await.unwrap(), store, tasks, end)
 }
 
-pub(crate) fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -> Providers {
+fn providers(models: &ModelServer, differs: fn(&mut ModelSettings), spare: fn(&mut ModelSettings)) -> Providers {
     let mut settings = ModelSettings::new(ProviderKind::Anthropic);
     settings.model = Some("fake".to_owned());
     settings.base_url = Some(models.base_url());
@@ -389,6 +392,7 @@ pub(crate) fn providers(models: &ModelServer, differs: fn(&mut ModelSettings)) -
         price: None,
         ..settings.clone()
     };
+    spare(&mut settings);
     let models = vec![model("m", first), model("spare", settings), model("free", free)];
     let retries = RetryLimits {
         retries: 1,
