@@ -225,7 +225,7 @@ mod tests {
             &written,
             &started,
         ];
-        for (event, most) in events.into_iter().zip([300, 300, 300, 30]) {
+        for (event, most) in events.into_iter().zip([300, 300, 300, 36]) {
             let mut meter = Meter::new(PRICE, 1_000, worst(&PRICE, 1_000, 100));
             let counted = (1..10_000).find(|_| !meter.hear(&event())).unwrap();
             assert!((most / 3..=most).contains(&counted), "{:?}: {counted}", event());

@@ -1,6 +1,6 @@
 //! What a loop may ask, and what comes of asking twice, late, or for more than it may.
 
-use domain::{Delivery, Delta, Epoch, Event, RunId, RunState, ToolCallId, ToolResult};
+use domain::{Delivery, Delta, Epoch, Event, Image, ResultPart, RunId, RunState, ToolCallId, ToolResult};
 use futures::StreamExt;
 use link::client::{Client, ClientError};
 use protocol::{Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
@@ -218,6 +218,26 @@ async fn long_output_is_cut_here_too() {
         .unwrap();
     let sent = world.models.received().last().unwrap().bytes.len();
     assert!(sent < 45_000, "{sent}");
+}
+
+/// Whatever a sandbox says of it: a picture that no provider reads would end the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_picture_in_a_result_that_no_provider_could_read_is_left_out() {
+    let world = World::new(Differs::default()).await;
+    let (accepted, client, epoch) = waiting(&world, &[("a", "hang")]).await;
+    world.will_say("Done.");
+    let mut turn = turn(accepted.run, epoch, 2, &[("a", "a chart")]);
+    turn.results[0].content.push(ResultPart::Image(Image {
+        media_type: "image/png".to_owned(),
+        data: "iVBORw0KGgo=".to_owned(),
+    }));
+    ask(&client, turn).await.unwrap();
+    let sent = String::from_utf8(world.models.received().last().unwrap().bytes.to_vec()).unwrap();
+    assert!(
+        sent.contains("[A picture was left out: it is a broken image/png") && !sent.contains("iVBORw0KGgo="),
+        "{sent}"
+    );
+    assert!(sent.contains("a chart"), "{sent}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
