@@ -20,8 +20,8 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use lifecycle::Tasks;
 use protocol::{
-    BETA_HEADER, Hello, ModelRoute, NameRequest, Refusal, SYNC_BYTES, ServiceError, ServiceFailure, SyncAnswer,
-    SyncCall, TurnReply, TurnRequest, VersionError,
+    BETA_HEADER, EarlyResults, Hello, ModelRoute, NameRequest, Refusal, SYNC_BYTES, ServiceError, ServiceFailure,
+    SyncAnswer, SyncCall, TurnReply, TurnRequest, VersionError,
 };
 use secret::Secret;
 use serde::Serialize;
@@ -239,21 +239,34 @@ impl Client {
             .unwrap_or(Err(ClientError::Silent { attempt }))
     }
 
+    /// Hands in results ahead of the turn that would bring them.
+    ///
+    /// # Errors
+    /// [`ClientError`]; `Refused` where the turn is to bring them, as where the control plane is too old to know of it. To hand
+    /// in the same again is safe.
+    pub async fn hand_in(&self, results: &EarlyResults) -> Result<(), ClientError> {
+        self.say("hand in results", "/v1/results", results).await
+    }
+
     /// Asks whether a name may have an address.
     ///
     /// # Errors
     /// [`ClientError`]; `Refused` where it may not.
     pub async fn resolve(&self, name: &str) -> Result<(), ClientError> {
-        let attempt = "ask for a name";
         let name = NameRequest { name: name.to_owned() };
-        let asked = async {
-            let response = self.post(attempt, "/v1/names", &name).await?;
+        self.say("ask for a name", "/v1/names", &name).await
+    }
+
+    /// Posts what is answered by a yes or a no.
+    async fn say(&self, attempt: &'static str, path: &str, value: &impl Serialize) -> Result<(), ClientError> {
+        let said = async {
+            let response = self.post(attempt, path, value).await?;
             if response.status() != StatusCode::NO_CONTENT {
                 return Err(refused(attempt, response).await);
             }
             Ok(())
         };
-        timeout(PROMPT, asked)
+        timeout(PROMPT, said)
             .await
             .unwrap_or(Err(ClientError::Silent { attempt }))
     }

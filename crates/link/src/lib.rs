@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | `POST /v1/control`, upgraded | a `Hello` each way, then lines of JSON | until one side closes |
 //! | `POST /v1/turns` | `TurnRequest` | `TurnReply` |
+//! | `POST /v1/results` | `EarlyResults` | 204 |
 //! | `POST /v1/names` | `NameRequest` | 204 |
 //! | `POST /v1/services` | `ServiceRequest` | the bytes of a result, or a `ServiceError` |
 //! | `POST /v1/models/ROUTE` | what a program asks of a model | what it answers, or a `ServiceError` |

@@ -13,8 +13,8 @@ use domain::SandboxId;
 use futures::stream::BoxStream;
 use lifecycle::Tasks;
 use protocol::{
-    ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, SyncAnswer, SyncCall, ToControl, TurnReply,
-    TurnRequest,
+    EarlyResults, ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, SyncAnswer, SyncCall, ToControl,
+    TurnReply, TurnRequest,
 };
 use secret::Secret;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -35,6 +35,15 @@ pub use linked::{FileSource, LinkError, Linked, Outfit};
 pub trait LinkHandler: Send + Sync + 'static {
     /// A turn of the sandbox's loop.
     async fn invoke_llm(&self, sandbox: SandboxId, token: &Secret, request: TurnRequest) -> Result<TurnReply, Refusal>;
+
+    /// Results of calls, ahead of the turn of the sandbox's loop that would bring them. `Ok`: they are kept.
+    async fn hand_in(&self, sandbox: SandboxId, token: &Secret, results: EarlyResults) -> Result<(), Refusal> {
+        let _ = (sandbox, token, results);
+        Err(Refusal::new(
+            RefusalCode::Denied,
+            "results are taken here with their turn only",
+        ))
+    }
 
     /// A connection that somebody inside opened, to a name that they resolved or to an address that they wrote: whether it may
     /// be, and then what carries it.

@@ -2,12 +2,13 @@
 //!
 //! Wire types and versions only: no IO. The link is HTTP/1.1 on a unix socket. `POST /v1/control` is upgraded to the
 //! control stream: a [`Hello`] from each side, then one JSON value a line, [`ToRuntime`] one way and [`ToControl`] the
-//! other. `POST /v1/turns` is a [`TurnRequest`], answered by a [`TurnReply`] or a [`Refusal`]. `CONNECT name:port` is a
-//! connection that somebody inside opened; `POST /v1/names` a [`NameRequest`]; `POST /v1/services` a [`ServiceRequest`],
-//! answered by the bytes of a result or by a [`ServiceError`]; `POST /v1/models/ROUTE` a request in the language of its
-//! [`ModelRoute`], answered so or by a [`ServiceError`]. `GET` and `PUT /v1/files/N` carry
-//! the bytes of a file that the control plane asked for on the control stream. `POST /v1/sync` is a [`SyncCall`], answered by a
-//! [`SyncAnswer`]; `PUT` and `GET /v1/objects/…` carry contents of files to and from where they are kept.
+//! other. `POST /v1/turns` is a [`TurnRequest`], answered by a [`TurnReply`] or a [`Refusal`]; `POST /v1/results` hands in
+//! [`EarlyResults`]. `CONNECT name:port` is a connection that somebody inside opened; `POST /v1/names` a [`NameRequest`];
+//! `POST /v1/services` a [`ServiceRequest`], answered by the bytes of a result or by a [`ServiceError`]; `POST
+//! /v1/models/ROUTE` a request in the language of its [`ModelRoute`], answered so or by a [`ServiceError`]. `GET` and `PUT
+//! /v1/files/N` carry the bytes of a file that the control plane asked for on the control stream. `POST /v1/sync` is a
+//! [`SyncCall`], answered by a [`SyncAnswer`]; `PUT` and `GET /v1/objects/…` carry contents of files to and from where they are
+//! kept.
 
 mod control;
 mod hands;
@@ -30,7 +31,9 @@ pub use sync::{
     Content, DiskId, Fault, FileRecord, FromSync, Kept, KnownFile, Offered, PIECE, PathBytes, Piece, SYNC_BYTES,
     SYNC_ITEMS, SYNC_PARTS, SYNC_PIECES, SignedUrl, SyncAnswer, SyncCall, SyncCursor, SyncRequest, ToSync,
 };
-pub use turn::{CallTime, Denial, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
+pub use turn::{
+    CallTime, Denial, EarlyResults, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest,
+};
 pub use version::{Hello, PROTOCOL, VersionError};
 
 /// What stands in the environment of a user's process where others have a key: the egress broker puts the real one in.

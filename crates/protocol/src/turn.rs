@@ -13,7 +13,8 @@ pub struct TurnRequest {
     pub epoch: Epoch,
     /// Counts the run's turns, from 1.
     pub turn: u32,
-    /// Results of the calls that the turn before asked for; nothing else is accepted.
+    /// Results of the calls that the turn before asked for; nothing else is accepted. Those that were kept before
+    /// ([`EarlyResults`]) need not stand here again.
     pub results: Vec<ToolResult>,
     /// How long the calls took, where the run is traced. Since protocol 3: who asks for it with `traced` understands it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -21,6 +22,24 @@ pub struct TurnRequest {
     /// What the model may do with its tools.
     #[serde(default)]
     pub tool_choice: ToolChoice,
+}
+
+/// Hands in results of calls while others of the same reply are still made, so that they are told at once and outlive the
+/// sandbox. Safe to repeat, and to leave to the turn: of two results of one call the first that came counts. Since protocol 3.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EarlyResults {
+    /// The run.
+    pub run: RunId,
+    /// The hold on the session under which the loop was started.
+    pub epoch: Epoch,
+    /// The turn that is going to bring the others.
+    pub turn: u32,
+    /// Results of the calls that the turn before it asked for; nothing else is accepted.
+    pub results: Vec<ToolResult>,
+    /// How long the calls took, where the run is traced.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub times: Vec<CallTime>,
 }
 
 /// How long a call took, where it was made.

@@ -29,6 +29,9 @@ const HEAD_BYTES: usize = 16 << 10;
 /// Turns, with their large bodies, that one sandbox may have at once: one, and its repeat.
 const TURNS: usize = 2;
 
+/// Requests with results, as large as turns, that one sandbox may have at once; further ones wait. A loop has one.
+const RESULTS: usize = 2;
+
 /// Calls of services that one sandbox may have under way at once; further ones wait.
 const SERVICES: usize = 32;
 
@@ -48,6 +51,7 @@ pub(super) struct Link {
     pub(super) orders: Arc<Orders>,
     pub(super) tasks: Tasks,
     pub(super) turns: Semaphore,
+    pub(super) results: Semaphore,
     pub(super) services: Arc<Semaphore>,
     pub(super) models: Arc<Semaphore>,
     pub(super) objects: Arc<Semaphore>,
@@ -70,6 +74,7 @@ pub(super) fn serve(
         orders: Arc::new(orders),
         tasks: tasks.clone(),
         turns: Semaphore::new(TURNS),
+        results: Semaphore::new(RESULTS),
         services: Arc::new(Semaphore::new(SERVICES)),
         models: Arc::new(Semaphore::new(MODELS)),
         objects: Arc::new(Semaphore::new(OBJECTS)),

@@ -14,7 +14,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use protocol::{
-    BETA_HEADER, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute, NameRequest, Refusal, RefusalCode,
+    BETA_HEADER, EarlyResults, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute, NameRequest, Refusal, RefusalCode,
     SERVICE_REQUEST_BYTES, SERVICE_REQUEST_PARTS, SYNC_BYTES, SYNC_PARTS, ServiceError, ServiceFailure, ServiceRequest,
     SyncCall, TurnRequest,
 };
@@ -110,6 +110,13 @@ async fn route(
             let mut answer = json(StatusCode::OK, &reply);
             answer.extensions_mut().insert(Kept);
             Ok(answer)
+        }
+        ("POST", "/v1/results") => {
+            let token = token(&request)?;
+            let _place = link.results.acquire().await.map_err(|_| unavailable())?;
+            let results: EarlyResults = read(request, TURN_BYTES).await?;
+            link.handler.hand_in(link.sandbox, &token, results).await?;
+            Ok(empty(StatusCode::NO_CONTENT))
         }
         ("POST", "/v1/names") => {
             let token = token(&request)?;

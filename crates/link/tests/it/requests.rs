@@ -2,7 +2,7 @@
 
 use lifecycle::Tasks;
 use link::client::{Client, ClientError};
-use protocol::RefusalCode;
+use protocol::{EarlyResults, RefusalCode, TurnRequest};
 use secret::Secret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -25,6 +25,30 @@ async fn a_turn_is_answered_or_refused_with_its_reason() {
     assert_eq!(refused.to_string(), "the run was taken over");
     assert_eq!(code(refused), RefusalCode::Stale);
     assert_eq!(rig.seen(), ["turn 1", "turn 10"]);
+}
+
+#[tokio::test]
+async fn results_are_taken_ahead_of_their_turn_or_refused_with_a_reason() {
+    let rig = rig();
+    let early = |number| {
+        let TurnRequest {
+            run, epoch, results, ..
+        } = turn(number);
+        EarlyResults {
+            run,
+            epoch,
+            turn: number,
+            results,
+            times: Vec::new(),
+        }
+    };
+    within(rig.client.hand_in(&early(2))).await.unwrap();
+    let refused = within(rig.client.hand_in(&early(10))).await.unwrap_err();
+    assert_eq!(code(refused), RefusalCode::Stale);
+    rig.client.set_token(Secret::new("stolen"));
+    let refused = within(rig.client.hand_in(&early(2))).await.unwrap_err();
+    assert_eq!(code(refused), RefusalCode::Unauthorized);
+    assert_eq!(rig.seen(), ["results 2 1", "results 10 1", "results 2 1"]);
 }
 
 /// Reads one request with its body.

@@ -14,8 +14,8 @@ use lifecycle::Tasks;
 use link::client::Client;
 use link::server::{Carrier, Connection, FileSource, LinkHandler, Linked, ServiceAnswer};
 use protocol::{
-    Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, SyncAnswer, SyncCall, ToControl, ToolChoice,
-    TurnReply, TurnRequest,
+    EarlyResults, Refusal, RefusalCode, ServiceFailure, ServiceRequest, StopReason, SyncAnswer, SyncCall, ToControl,
+    ToolChoice, TurnReply, TurnRequest,
 };
 use secret::Secret;
 use tokio::sync::{Semaphore, mpsc};
@@ -116,6 +116,14 @@ impl LinkHandler for Handler {
             calls: Vec::new(),
             stop: StopReason::EndTurn,
         })
+    }
+
+    async fn hand_in(&self, _: SandboxId, token: &Secret, early: EarlyResults) -> Result<(), Refusal> {
+        self.see(token, format!("results {} {}", early.turn, early.results.len()))?;
+        if early.turn > 9 {
+            return Err(Refusal::new(RefusalCode::Stale, "the run was taken over"));
+        }
+        Ok(())
     }
 
     async fn connect(&self, _: SandboxId, token: &Secret, host: &str, port: u16) -> Result<Box<dyn Carrier>, Refusal> {
