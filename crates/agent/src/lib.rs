@@ -6,6 +6,7 @@
 //! this crate, and no history either: the control plane keeps it, and a loop that is lost begins again at the turn where
 //! it stood.
 
+mod calls;
 mod cut;
 mod definitions;
 mod run;
@@ -14,4 +15,4 @@ mod seams;
 pub use cut::{cut_middle, cut_result};
 pub use definitions::{definitions, system_prompt};
 pub use run::{LoopEnd, run_loop};
-pub use seams::{Gateway, GatewayError, Hands};
+pub use seams::{Gateway, GatewayError, Hands, TOGETHER};

@@ -2,13 +2,12 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::time::{Duration, Instant};
 
-use domain::{ToolCall, ToolResult};
-use futures::future::{Either, join_all, select};
-use protocol::{CallTime, Start, StopReason, ToolChoice, TurnReply, TurnRequest};
+use futures::future::{Either, select};
+use protocol::{EarlyResults, Start, StopReason, ToolChoice, TurnReply, TurnRequest};
 
-use crate::{Gateway, GatewayError, Hands, cut_result};
+use crate::calls::make_calls;
+use crate::{Gateway, GatewayError, Hands};
 
 #[cfg(test)]
 mod tests;
@@ -41,8 +40,9 @@ impl LoopEnd {
 
 /// Runs the loop until the model stops, a limit is met, a turn is refused, or `cancel` is there.
 ///
-/// All calls of a reply are made at once, and their results handed in together in the order of the calls. A call of a tool
-/// that is not in `start.tools`, or with arguments that are no object, gets a result that says so and reaches no hands.
+/// All calls of a reply are made at once. A result that is there while others are waited for is handed in ahead; the next turn
+/// brings the rest, in the order of the calls. A call of a tool that is not in `start.tools`, or with arguments that are no
+/// object, gets a result that says so and reaches no hands.
 pub async fn run_loop(
     gateway: &impl Gateway,
     hands: &impl Hands,
@@ -75,20 +75,15 @@ async fn turns(gateway: &impl Gateway, hands: &impl Hands, start: &Start) -> Loo
         if request.turn >= start.limits.steps {
             return LoopEnd::StepLimit;
         }
-        let answers = join_all(reply.calls.iter().map(|call| timed(hands, call, start))).await;
-        request.times.clear();
-        request.results.clear();
-        for (result, began, took) in answers {
-            if start.traced {
-                request.times.push(CallTime {
-                    call: result.id.clone(),
-                    ago: micros(began.elapsed()),
-                    took: micros(took),
-                });
-            }
-            request.results.push(result);
-        }
         request.turn += 1;
+        let early = EarlyResults {
+            run: request.run,
+            epoch: request.epoch,
+            turn: request.turn,
+            results: Vec::new(),
+            times: Vec::new(),
+        };
+        (request.results, request.times) = make_calls(gateway, hands, &reply.calls, start, &early).await;
     }
 }
 
@@ -106,42 +101,4 @@ async fn ask(gateway: &impl Gateway, request: &TurnRequest) -> Result<TurnReply,
             answer => return answer,
         }
     }
-}
-
-async fn timed(hands: &impl Hands, call: &ToolCall, start: &Start) -> (ToolResult, Instant, Duration) {
-    let began = Instant::now();
-    let result = answer(hands, call, start).await;
-    (result, began, began.elapsed())
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-async fn answer(hands: &impl Hands, call: &ToolCall, start: &Start) -> ToolResult {
-    let mut result = match reject(call, &start.tools) {
-        Some(reason) => ToolResult::error(call.id.clone(), reason),
-        None => hands.use_tool(call, &start.limits).await,
-    };
-    // Whatever the hands called it: the model knows the call by its own name.
-    result.id.clone_from(&call.id);
-    cut_result(&mut result, start.limits.output_bytes);
-    result
-}
-
-fn reject(call: &ToolCall, tools: &[String]) -> Option<String> {
-    if !tools.contains(&call.name) {
-        return Some(format!(
-            "There is no tool {:?} here. The tools are: {}.",
-            call.name,
-            tools.join(", ")
-        ));
-    }
-    if !call.input.is_object() {
-        return Some(format!(
-            "The arguments of {:?} are not a JSON object, so nothing was done. Call it again with valid JSON.",
-            call.name
-        ));
-    }
-    None
 }

@@ -133,6 +133,9 @@ impl Control {
             // Nothing of this reply was handed on: the loop asks for it once more.
             done = last_reply.saturating_sub(1);
         }
+        let kept = taken.early.iter();
+        let early = kept.map(|result| (result.id.clone(), self.results_bound(&model, [result])));
+        let early = early.collect();
         let waits = Waits::default();
         waits.ask(run.state == RunState::Waiting);
         let active = Arc::new(Active {
@@ -153,6 +156,7 @@ impl Control {
             loop_ended: watch::Sender::new(None),
             calls: Mutex::new(calls),
             denied: Mutex::new(denied.into_iter().collect()),
+            early: Mutex::new(early),
             waits,
             waited: Duration::from_millis(u64::try_from(run.waited_until(Timestamp::now())).unwrap_or(0)),
         });

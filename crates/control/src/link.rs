@@ -8,8 +8,8 @@ use domain::{Placement, SandboxId};
 use futures::StreamExt;
 use link::server::{Carrier, FileSource, LinkHandler, ServiceAnswer};
 use protocol::{
-    ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, SyncAnswer, SyncCall, ToControl, TurnReply,
-    TurnRequest,
+    EarlyResults, ModelRequest, Refusal, RefusalCode, ServiceFailure, ServiceRequest, SyncAnswer, SyncCall, ToControl,
+    TurnReply, TurnRequest,
 };
 use secret::Secret;
 
@@ -51,11 +51,14 @@ fn in_use(answer: ServiceAnswer, using: Using) -> ServiceAnswer {
 impl LinkHandler for Control {
     async fn invoke_llm(&self, sandbox: SandboxId, token: &Secret, request: TurnRequest) -> Result<TurnReply, Refusal> {
         let Guest { live, using: _using } = self.authorized(sandbox, token).await?;
-        if self.0.config.placement == Placement::ControlPlane {
-            let words = "loops of this installation run in the control plane: a sandbox asks for no turns";
-            return Err(Refusal::new(RefusalCode::Denied, words));
-        }
+        self.loop_is_inside()?;
         self.invoke(&live, request).await
+    }
+
+    async fn hand_in(&self, sandbox: SandboxId, token: &Secret, results: EarlyResults) -> Result<(), Refusal> {
+        let Guest { live, using: _using } = self.authorized(sandbox, token).await?;
+        self.loop_is_inside()?;
+        self.keep_early(&live, results).await
     }
 
     async fn connect(
@@ -166,6 +169,15 @@ impl LinkHandler for Control {
 }
 
 impl Control {
+    /// A sandbox that has no loop of ours asks for no turns, and brings results to who ordered the calls only.
+    fn loop_is_inside(&self) -> Result<(), Refusal> {
+        if self.0.config.placement == Placement::ControlPlane {
+            let words = "loops of this installation run in the control plane: a sandbox asks for no turns";
+            return Err(Refusal::new(RefusalCode::Denied, words));
+        }
+        Ok(())
+    }
+
     /// Whose sandbox it is, if the token says so too; it counts as used meanwhile.
     async fn authorized(&self, sandbox: SandboxId, token: &Secret) -> Result<Guest, Refusal> {
         let Resident { live, usage } = self.resident(sandbox, token).await?;

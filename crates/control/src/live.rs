@@ -103,6 +103,8 @@ pub(crate) struct Active {
     pub(crate) calls: Mutex<HashMap<ToolCallId, String>>,
     /// Those of them that a person denied, and what the model is told of it.
     pub(crate) denied: Mutex<HashMap<ToolCallId, String>>,
+    /// Those of them whose results are kept until the next turn, and the most tokens of each.
+    pub(crate) early: Mutex<HashMap<ToolCallId, u64>>,
     /// Its times of waiting for people.
     pub(crate) waits: Waits,
     /// How long it had waited for people before it was taken.

@@ -1,12 +1,13 @@
 //! What a collector of traces is told: prompt, run, turns, calls of models and tools, services, steps of sandboxes. Names, numbers
 //! and outcomes; nothing of what anybody said.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use domain::{RunId, SessionId, ToolCallId, ToolResult};
 use policy::Decision;
-use protocol::TurnRequest;
+use protocol::{CallTime, TurnRequest};
 use store::{Accepted, Joined};
 use telemetry::{Place, Trace};
 use tokio::time::Instant;
@@ -71,15 +72,27 @@ impl Control {
         self.0.traces.was("prompt", place, (took, took), None, about);
     }
 
-    /// The calls of the reply before are done, and this is how long they took where they were made. It is believed within the
-    /// time that the run has had.
+    /// The calls of the reply before are done, and this is how long they took where they were made. Those whose results were kept
+    /// before were told then.
     pub(crate) fn trace_calls(&self, active: &Active, request: &TurnRequest) {
         if request.times.is_empty() || active.traced.fetch_max(request.turn, Ordering::SeqCst) >= request.turn {
             return;
         }
+        let early: HashSet<_> = lock(&active.early).keys().cloned().collect();
+        let late = request.results.iter().filter(|result| !early.contains(&result.id));
+        self.trace_results(active, late, &request.times);
+    }
+
+    /// Calls of the reply before are done. What is said of their times is believed within the time that the run has had.
+    pub(crate) fn trace_results<'r>(
+        &self,
+        active: &Active,
+        results: impl Iterator<Item = &'r ToolResult>,
+        times: &[CallTime],
+    ) {
         let most = active.began.elapsed();
-        for result in &request.results {
-            let Some(time) = request.times.iter().find(|time| time.call == result.id) else {
+        for result in results {
+            let Some(time) = times.iter().find(|time| time.call == result.id) else {
                 continue;
             };
             let Some(tool) = lock(&active.calls).get(&result.id).cloned() else {

@@ -17,6 +17,7 @@ use crate::approvals;
 use crate::live::{Active, Live, lock};
 
 mod begin;
+mod early;
 mod listen;
 mod speak;
 
@@ -89,13 +90,9 @@ impl Speaking {
 impl Control {
     /// The reply to a turn: a new one, the one of a turn under way, or the one it had.
     pub(crate) async fn invoke(&self, live: &Arc<Live>, mut request: TurnRequest) -> Result<TurnReply, Refusal> {
-        let active = live
-            .active()
-            .filter(|active| active.run == request.run && active.epoch == request.epoch && !active.over.is_cancelled())
-            .ok_or_else(stale)?;
+        let active = active_for(live, request.run, request.epoch)?;
         for result in &mut request.results {
-            refuse_result(result, &active);
-            bound_result(result, &active);
+            fit(result, &active);
         }
         approvals::answer_denied(&mut request, &active);
         let turn = tokio::select! {
@@ -162,12 +159,25 @@ impl Drop for Ends {
     }
 }
 
+/// The run under way, if it is this one under this hold.
+fn active_for(live: &Live, run: RunId, epoch: Epoch) -> Result<Arc<Active>, Refusal> {
+    live.active()
+        .filter(|active| active.run == run && active.epoch == epoch && !active.over.is_cancelled())
+        .ok_or_else(stale)
+}
+
 /// The answer of this very turn, if it is under way; for ever otherwise.
 async fn under_way(live: &Live, request: &TurnRequest) -> Result<TurnReply, Refusal> {
     match live.speaking().filter(|speaking| speaking.is(request)) {
         Some(speaking) => speaking.answer().await,
         None => std::future::pending().await,
     }
+}
+
+/// Makes a result what it may be.
+fn fit(result: &mut ToolResult, active: &Active) {
+    refuse_result(result, active);
+    bound_result(result, active);
 }
 
 /// The result of a tool that the run does not have is none, whatever a sandbox did.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use agent::{Gateway, GatewayError};
+use agent::{Gateway, GatewayError, TOGETHER};
 use link::client::{Client, ClientError};
-use protocol::{TurnReply, TurnRequest};
+use protocol::{EarlyResults, TurnReply, TurnRequest};
+use tokio::time::sleep;
 
 pub(crate) struct LinkGateway<'a>(pub(crate) &'a Client);
 
@@ -17,9 +18,24 @@ impl Gateway for LinkGateway<'_> {
         }
     }
 
+    /// Again and again, as long as the loop waits for other calls: the control plane comes back.
+    async fn hand_in(&self, results: &EarlyResults) -> bool {
+        sleep(TOGETHER).await;
+        let mut attempt = 0;
+        loop {
+            match self.0.hand_in(results).await {
+                Ok(()) => return true,
+                Err(ClientError::Refused(refusal)) if !refusal.code.may_retry() => return false,
+                Err(_) => {}
+            }
+            attempt += 1;
+            sleep(backoff(attempt)).await;
+        }
+    }
+
     /// For ever: the control plane comes back, and the run has a limit of its own.
     async fn pause(&self, attempt: u32) -> bool {
-        tokio::time::sleep(backoff(attempt)).await;
+        sleep(backoff(attempt)).await;
         true
     }
 }

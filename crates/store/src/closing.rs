@@ -1,8 +1,6 @@
 //! What an ending run leaves is made whole: what the model had said, calls without a result, prompts that waited.
 
-use domain::{
-    Author, Block, Epoch, Event, Message, Money, ResultPart, Role, RunId, RunState, SessionId, ToolCallId, ToolResult,
-};
+use domain::{Author, Block, Epoch, Event, Message, Money, Role, RunId, RunState};
 use serde_json::json;
 
 use crate::batch::{binds, statement};
@@ -10,30 +8,7 @@ use crate::head::{Head, composed};
 use crate::runs::{self, RUN};
 use crate::stored;
 use crate::writer::Work;
-use crate::{Asker, AuditEntry, Dialect, End, Ended, Run, StoreError, approvals, audit, service_writes};
-
-/// What a call is answered that was cut off.
-const CUT_OFF: &str = "This call was interrupted before its result arrived. It may have taken effect, in whole or in part: \
-                       look at the state of things before you do it again.";
-
-/// The answer of a call that was cut off.
-pub(crate) fn cut_off(call: ToolCallId) -> ToolResult {
-    ToolResult::error(call, CUT_OFF)
-}
-
-/// A result, and which writes its call began where it is none or a failure: whoever looks at the state of things is to know at what.
-pub(crate) fn with_writes(
-    work: &Work,
-    session: SessionId,
-    run: RunId,
-    mut result: ToolResult,
-) -> Result<ToolResult, StoreError> {
-    if result.is_error {
-        let told = service_writes::told(work, session, run, &result.id)?;
-        result.content.extend(told.map(|text| ResultPart::Text { text }));
-    }
-    Ok(result)
-}
+use crate::{Asker, AuditEntry, Dialect, End, Ended, Run, StoreError, approvals, audit, results};
 
 /// Ends a run that has not ended, for whoever holds it (or, without an epoch, for anybody).
 pub(crate) fn end(
@@ -86,7 +61,7 @@ pub(crate) fn close(
     let begun = run.state != RunState::Queued;
     if begun {
         keep_what_was_said(work, head, run.id, dialect)?;
-        answer_open_calls(work, head, run.id, dialect)?;
+        results::answer(work, head, run.id, &[], dialect)?;
         approvals::end_run(work, head, run.id)?;
     }
     work.batch.add(
@@ -165,23 +140,6 @@ fn keep_what_was_said(
             work.now,
         )
     };
-    head.message(work, message, dialect)
-}
-
-fn answer_open_calls(
-    work: &mut Work,
-    head: &mut Head,
-    run: RunId,
-    dialect: Option<&Dialect>,
-) -> Result<(), StoreError> {
-    if head.open_calls.is_empty() {
-        return Ok(());
-    }
-    let calls = head.open_calls.iter().cloned();
-    let results = calls
-        .map(|call| with_writes(work, head.session, run, cut_off(call)).map(Block::ToolResult))
-        .collect::<Result<_, _>>()?;
-    let message = composed(Author::ControlPlane, Role::User, results, work.now);
     head.message(work, message, dialect)
 }
 

@@ -1,8 +1,8 @@
 //! A session's head: the counters and the chain that every write to a session moves on.
 
 use domain::{
-    Author, Block, Epoch, Event, EventNumber, Message, MessageId, Money, NumberedEvent, ResultPart, Role, RunId,
-    SessionId, ToolCallId, ToolResult, TurnId, UserId,
+    Author, Block, Epoch, Event, EventNumber, Message, MessageId, Money, NumberedEvent, Role, RunId, SessionId,
+    ToolCallId, TurnId, UserId,
 };
 
 use crate::batch::{binds, statement};
@@ -15,6 +15,7 @@ use crate::{Dialect, Hash, OpenMessage, StoreError, chain};
 pub(crate) const HEAD: &str = "s.id AS session_id, s.owner AS owner, s.epoch AS session_epoch, s.messages, s.events, \
      s.hash, s.stored, s.open_calls, s.archived, s.run_id AS last_run, \
      (SELECT COUNT(*) FROM waiting w WHERE w.session_id = s.id) AS waiting, \
+     (SELECT COUNT(*) FROM results e WHERE e.session_id = s.id) AS early, \
      (SELECT COUNT(*) FROM runs x WHERE x.session_id = s.id AND x.ended IS NULL) AS open_runs, \
      s.open_turn, s.open_run, s.open_message, s.open_model, s.said, s.thought";
 
@@ -30,6 +31,8 @@ pub(crate) struct Head {
     stored: i64,
     /// Calls of the last message that have no result.
     pub(crate) open_calls: Vec<ToolCallId>,
+    /// How many of those have a result all the same, which was kept until their message is written.
+    pub(crate) early: i64,
     pub(crate) last_run: Option<RunId>,
     /// Prompts that wait.
     pub(crate) waiting: i64,
@@ -56,6 +59,7 @@ impl Head {
             hash: Hash::default(),
             stored: 0,
             open_calls: Vec::new(),
+            early: 0,
             last_run: None,
             waiting: 0,
             open_runs: 0,
@@ -97,6 +101,7 @@ impl Head {
             hash: row.hash("hash")?,
             stored: row.integer("stored")?,
             open_calls,
+            early: row.integer("early")?,
             last_run: row.id_or_none("last_run")?,
             waiting: row.integer("waiting")?,
             open_runs: row.integer("open_runs")?,
@@ -129,16 +134,13 @@ impl Head {
         }
     }
 
-    /// Appends a message to the history and tells watchers; first of the tools whose results it brings, that they have ended.
+    /// Appends a message to the history and tells watchers.
     pub(crate) fn message(
         &mut self,
         work: &mut Work,
         message: Message,
         dialect: Option<&Dialect>,
     ) -> Result<(), StoreError> {
-        for result in message.blocks.iter().filter_map(result_of) {
-            self.event(work, ended(result))?;
-        }
         self.messages += 1;
         let body = stored::write("message", &message)?;
         let body_digest = chain::digest(&body);
@@ -323,27 +325,6 @@ fn calls_of(message: &Message) -> Vec<ToolCallId> {
         _ => None,
     });
     calls.collect()
-}
-
-fn result_of(block: &Block) -> Option<&ToolResult> {
-    match block {
-        Block::ToolResult(result) => Some(result),
-        _ => None,
-    }
-}
-
-/// The event of a tool that has ended, with the first line of what it said.
-fn ended(result: &ToolResult) -> Event {
-    const LONGEST: usize = 200;
-    let words = result.content.iter().find_map(|part| match part {
-        ResultPart::Text { text } => text.lines().map(str::trim).find(|line| !line.is_empty()),
-        ResultPart::Image(_) => Some("an image"),
-    });
-    Event::ToolEnded {
-        call: result.id.clone(),
-        is_error: result.is_error,
-        summary: words.unwrap_or_default().chars().take(LONGEST).collect(),
-    }
 }
 
 /// A message that Belljar or a sandbox adds to a history.

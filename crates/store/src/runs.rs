@@ -6,7 +6,9 @@ mod take;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use domain::{Delivery, Epoch, Event, NumberedEvent, RunId, RunState, SessionId, Timestamp, Trigger, UserId};
+use domain::{
+    Delivery, Epoch, Event, NumberedEvent, RunId, RunState, SessionId, Timestamp, ToolResult, Trigger, UserId,
+};
 use serde_json::{Value, json};
 
 use crate::batch::{binds, statement};
@@ -78,6 +80,8 @@ pub struct TakenRun {
     pub session: Session,
     /// Its last turn, where it had one.
     pub last_turn: Option<LastTurn>,
+    /// Results of that turn's calls that were kept, where it has its reply.
+    pub early: Vec<ToolResult>,
     /// What watchers see of it.
     pub events: Vec<NumberedEvent>,
 }

@@ -1,20 +1,19 @@
 //! Turns: one call of a model, claimed and paid for before it is made, repeatable ever after.
 
 use domain::{
-    Author, Block, Epoch, Event, Message, MessageId, Money, NumberedEvent, Role, RunId, RunState, ToolCallId,
-    ToolResult, TurnId,
+    Author, Block, Epoch, Event, Message, MessageId, Money, NumberedEvent, Role, RunId, RunState, ToolResult, TurnId,
 };
 use serde_json::value::RawValue;
 
 use crate::batch::{binds, statement};
 use crate::caps::{DAYS, SUMS, Sums};
-use crate::head::{HEAD, Head, composed};
+use crate::head::{HEAD, Head};
 use crate::money::{Account, RESERVATION, Reservation, charge_left, no_claim};
 use crate::row::Row;
 use crate::runs::{self, RUN, not_found};
 use crate::stored;
 use crate::writer::Work;
-use crate::{Asker, Caps, Charge, Dialect, End, OpenMessage, OverCap, Run, Store, StoreError, closing};
+use crate::{Asker, Caps, Charge, Dialect, End, OpenMessage, OverCap, Run, Store, StoreError, closing, results};
 
 /// A turn that is to begin.
 #[derive(Clone, Debug)]
@@ -25,7 +24,8 @@ pub struct BeginTurn {
     pub epoch: Epoch,
     /// Counts the run's turns, from 1.
     pub turn: u32,
-    /// Results of the calls that the turn before asked for. Others are refused; those that are missing are answered as interrupted.
+    /// Results of the calls that the turn before asked for. Others are refused; one that was kept before counts and this one does
+    /// not; those that are missing are answered as interrupted.
     pub results: Vec<ToolResult>,
     /// The message that the model is going to write.
     pub opens: MessageId,
@@ -39,8 +39,6 @@ pub struct BeginTurn {
     pub caps: Caps,
     /// How messages are stored ready for the model.
     pub dialect: Option<Dialect>,
-    /// More to tell watchers, before the results. (`tool_ended` is told for each result that is appended, without being asked.)
-    pub events: Vec<Event>,
 }
 
 /// What came of beginning a turn.
@@ -238,7 +236,8 @@ fn begin(work: &mut Work, asker: Asker, wanted: BeginTurn) -> Result<Begun, Stor
         changed = true;
     }
     if state.is_none() {
-        changed |= answer(work, &mut head, &wanted)?;
+        results::check(&head, &wanted.results)?;
+        changed |= results::answer(work, &mut head, run.id, &wanted.results, wanted.dialect.as_ref())?;
     }
     for message in closing::take_waiting(work, &mut head, Some(run.id))? {
         head.message(work, message, wanted.dialect.as_ref())?;
@@ -298,43 +297,6 @@ fn write_turn(work: &mut Work, wanted: &BeginTurn, id: TurnId, state: &str) {
             wanted.opens
         ],
     );
-}
-
-/// Appends the results of the calls that were asked for: those that were handed in, and no others; one for each.
-fn answer(work: &mut Work, head: &mut Head, wanted: &BeginTurn) -> Result<bool, StoreError> {
-    for (place, result) in wanted.results.iter().enumerate() {
-        if !head.open_calls.contains(&result.id) {
-            return Err(refused(format!(
-                "it brings a result of {:?}, a call that was not asked for",
-                result.id.0
-            )));
-        }
-        if wanted.results.iter().take(place).any(|other| other.id == result.id) {
-            return Err(refused(format!("it brings two results of the call {:?}", result.id.0)));
-        }
-    }
-    for event in &wanted.events {
-        head.event(work, event.clone())?;
-    }
-    if head.open_calls.is_empty() {
-        return Ok(!wanted.events.is_empty());
-    }
-    let given = |call: &ToolCallId| wanted.results.iter().find(|result| result.id == *call).cloned();
-    let calls = head.open_calls.iter();
-    let results = calls
-        .map(|call| {
-            let result = given(call).unwrap_or_else(|| closing::cut_off(call.clone()));
-            closing::with_writes(work, head.session, wanted.run, result).map(Block::ToolResult)
-        })
-        .collect::<Result<_, _>>()?;
-    let author = if wanted.results.is_empty() {
-        Author::ControlPlane
-    } else {
-        Author::Sandbox
-    };
-    let message = composed(author, Role::User, results, work.now);
-    head.message(work, message, wanted.dialect.as_ref())?;
-    Ok(true)
 }
 
 /// A claim, with what it hangs on.

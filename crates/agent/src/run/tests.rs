@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
-use domain::{Epoch, MessageId, ResultPart, RunId, RunLimits, ToolCallId};
+use domain::{Epoch, MessageId, ResultPart, RunId, RunLimits, ToolCall, ToolCallId, ToolResult};
 use futures::executor::block_on;
 use futures::future::poll_fn;
-use protocol::{Grants, Refusal, RefusalCode};
+use protocol::{EarlyResults, Grants, Refusal, RefusalCode};
 use serde_json::json;
 
 use super::*;
@@ -17,6 +17,11 @@ struct Script {
     replies: Mutex<VecDeque<Result<TurnReply, GatewayError>>>,
     asked: Mutex<Vec<TurnRequest>>,
     patience: u32,
+    /// What it says to results ahead of their turn; none: nothing, as long as it is waited for.
+    keeps: Option<bool>,
+    early: Mutex<Vec<EarlyResults>>,
+    /// So many results were handed in.
+    handed: AtomicUsize,
 }
 
 impl Script {
@@ -25,7 +30,14 @@ impl Script {
             replies: Mutex::new(replies.into_iter().collect()),
             asked: Mutex::default(),
             patience: 3,
+            keeps: Some(false),
+            early: Mutex::default(),
+            handed: AtomicUsize::new(0),
         }
+    }
+
+    fn early(&self) -> Vec<EarlyResults> {
+        self.early.lock().unwrap().clone()
     }
 
     fn asked(&self) -> Vec<TurnRequest> {
@@ -43,8 +55,37 @@ impl Gateway for Script {
             .expect("a turn more than the script has")
     }
 
+    async fn hand_in(&self, results: &EarlyResults) -> bool {
+        self.early.lock().unwrap().push(results.clone());
+        self.handed.fetch_add(results.results.len(), Ordering::SeqCst);
+        match self.keeps {
+            Some(keeps) => keeps,
+            None => pending().await,
+        }
+    }
+
     async fn pause(&self, attempt: u32) -> bool {
         attempt < self.patience
+    }
+}
+
+/// Hands whose call `slow` ends when the results of the two others were handed in; or of one, where no answer comes.
+struct Uneven<'a>(&'a Script);
+
+impl Hands for Uneven<'_> {
+    async fn use_tool(&self, call: &ToolCall, _limits: &RunLimits) -> ToolResult {
+        if call.id.0 == "slow" {
+            poll_fn(|context| {
+                let wanted = if self.0.keeps.is_some() { 2 } else { 1 };
+                if self.0.handed.load(Ordering::SeqCst) >= wanted {
+                    return Poll::Ready(());
+                }
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+        }
+        ToolResult::text(call.id.clone(), format!("did {}", call.id))
     }
 }
 
@@ -270,4 +311,63 @@ fn long_output_is_cut() {
     };
     assert!(matches!(run(&gateway, &Chatty, &limits), LoopEnd::Finished));
     assert!(words(&gateway.asked()[1].results[0]).len() <= 1_000);
+}
+
+/// What is handed in of these calls while they are made, and what the turn brings.
+fn handed_in(keeps: Option<bool>, ids: &[&str]) -> (Vec<Vec<String>>, Vec<String>) {
+    let calls = ids.iter().map(|id| call(id, "read")).collect();
+    let mut gateway = Script::new([Ok(reply(calls)), Ok(reply(vec![]))]);
+    gateway.keeps = keeps;
+    let mut order = start(RunLimits::default());
+    order.traced = true;
+    let end = block_on(run_loop(&gateway, &Uneven(&gateway), &order, pending()));
+    assert!(matches!(end, LoopEnd::Finished));
+    let ids = |results: &[ToolResult]| results.iter().map(|result| result.id.0.clone()).collect::<Vec<_>>();
+    let timed = |times: &[protocol::CallTime]| times.iter().map(|time| time.call.0.clone()).collect::<Vec<_>>();
+    let early = gateway.early();
+    for early in &early {
+        assert_eq!((early.run, early.epoch, early.turn), (order.run, order.epoch, 2));
+        assert_eq!(timed(&early.times), ids(&early.results));
+    }
+    let turn = &gateway.asked()[1];
+    assert_eq!(timed(&turn.times), ids(&turn.results));
+    (
+        early.iter().map(|early| ids(&early.results)).collect(),
+        ids(&turn.results),
+    )
+}
+
+#[test]
+fn what_is_there_while_others_are_waited_for_is_handed_in_and_the_turn_brings_the_rest() {
+    let calls = ["a", "slow", "c"];
+    let (early, turn) = handed_in(Some(true), &calls);
+    assert_eq!(early.concat(), ["a", "c"]);
+    assert_eq!(turn, ["slow"]);
+    // What is refused, or has no answer when the last call ends, comes with the turn, and is not tried again.
+    for (keeps, handed) in [(Some(false), &["a", "c"][..]), (None, &["a"])] {
+        let (early, turn) = handed_in(keeps, &calls);
+        assert_eq!(early.concat(), handed);
+        assert_eq!(turn, calls, "in the order of the calls");
+    }
+}
+
+#[test]
+fn a_call_that_nothing_is_waited_for_with_comes_with_the_turn_alone() {
+    for calls in [&["a"][..], &[]] {
+        let gateway = Script::new([Ok(pausing(calls)), Ok(reply(vec![]))]);
+        assert!(matches!(
+            run(&gateway, &Uneven(&gateway), &RunLimits::default()),
+            LoopEnd::Finished
+        ));
+        assert!(gateway.early().is_empty());
+        assert_eq!(gateway.asked()[1].results.len(), calls.len());
+    }
+}
+
+/// A reply with these calls after which the run goes on, also where there are none.
+fn pausing(calls: &[&str]) -> TurnReply {
+    TurnReply {
+        stop: StopReason::Pause,
+        ..reply(calls.iter().map(|id| call(id, "read")).collect())
+    }
 }

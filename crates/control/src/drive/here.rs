@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Gateway, GatewayError, Hands, LoopEnd, run_loop};
+use agent::{Gateway, GatewayError, Hands, LoopEnd, TOGETHER, run_loop};
 use causes::with_causes;
 use domain::{RunLimits, SandboxId, ToolCall, ToolResult};
 use link::server::LinkError;
-use protocol::{Grants, RefusalCode, TurnReply, TurnRequest};
+use protocol::{EarlyResults, Grants, RefusalCode, TurnReply, TurnRequest};
 use store::End;
 use tokio::time::sleep;
 
@@ -55,6 +55,11 @@ impl Here<'_> {
 impl Gateway for Here<'_> {
     async fn invoke_llm(&self, request: &TurnRequest) -> Result<TurnReply, GatewayError> {
         Ok(self.control.invoke(self.live, request.clone()).await?)
+    }
+
+    async fn hand_in(&self, results: &EarlyResults) -> bool {
+        sleep(TOGETHER).await;
+        self.control.keep_early(self.live, results.clone()).await.is_ok()
     }
 
     async fn pause(&self, attempt: u32) -> bool {

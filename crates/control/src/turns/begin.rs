@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causes::with_causes;
-use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp, TurnId};
+use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp, ToolResult, TurnId};
 use llm::Head;
 use protocol::{Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 use providers::Model;
@@ -185,7 +185,6 @@ impl Control {
                     reserve,
                     caps: active.offer.caps.clone(),
                     dialect: Some(dialect(&self.0.providers, model)),
-                    events: Vec::new(),
                 },
             )
             .await;
@@ -225,23 +224,38 @@ impl Control {
         }
     }
 
-    /// The most tokens that the results of this turn add.
+    /// The most tokens that the results of this turn add, those that were kept before it and those that are missing included.
     fn new_bound(&self, active: &Active, model: &Arc<Model>, request: &TurnRequest) -> u64 {
-        let missing = lock(&active.calls).len().saturating_sub(request.results.len()) as u64;
+        let early = lock(&active.early);
+        let brought = request.results.iter().filter(|result| !early.contains_key(&result.id));
+        let given = early.len() + brought.clone().count();
+        let missing = lock(&active.calls).len().saturating_sub(given) as u64;
+        // What failed calls changed outside is told with them; no token has less than a byte.
+        let failed = brought.clone().filter(|result| result.is_error).count() + early.len();
+        let telling = if self.0.services.is_some() { missing + failed as u64 } else { 0 };
+        let kept = early.values().fold(0, |sum: u64, bound| sum.saturating_add(*bound));
+        self.results_bound(model, brought)
+            .saturating_add(kept)
+            .saturating_add(missing * INTERRUPTED)
+            .saturating_add(telling * WRITES_TOLD as u64)
+    }
+
+    /// The most tokens that these results are.
+    pub(crate) fn results_bound<'r>(
+        &self,
+        model: &Arc<Model>,
+        results: impl IntoIterator<Item = &'r ToolResult>,
+    ) -> u64 {
         let message = Message {
             id: MessageId::new(),
             role: Role::User,
             author: Author::Sandbox,
-            blocks: request.results.iter().cloned().map(Block::ToolResult).collect(),
+            blocks: results.into_iter().cloned().map(Block::ToolResult).collect(),
             interrupted: false,
             at: Timestamp::now(),
         };
         let encoded: Bytes = self.0.providers.encode(model, &message);
-        // What they changed outside is told with them; no token has less than a byte.
-        let failed = request.results.iter().filter(|result| result.is_error).count() as u64;
-        let telling = if self.0.services.is_some() { missing + failed } else { 0 };
-        let writes = telling * WRITES_TOLD as u64;
-        llm::message_bound(model.format, &message, &encoded).saturating_add(missing * INTERRUPTED + writes)
+        llm::message_bound(model.format, &message, &encoded)
     }
 
     async fn refuse_busy(&self, live: &Live, active: &Active, over: &OverCap) -> Refusal {

@@ -273,6 +273,7 @@ impl Control {
         active.done.fetch_max(request.turn, Ordering::SeqCst);
         *lock(&active.calls) = crate::live::calls(&answer);
         lock(&active.denied).clear();
+        lock(&active.early).clear();
         if finished.goes_on {
             answer.stop = StopReason::Pause;
         } else if ends {

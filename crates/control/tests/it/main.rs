@@ -6,6 +6,7 @@
 mod approvals;
 mod budgets;
 mod clock;
+mod early;
 mod files;
 mod generations;
 mod hostile;

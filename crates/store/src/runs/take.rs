@@ -7,7 +7,7 @@ use domain::{Epoch, RunId, RunState};
 use super::{Lease, TakenRun, read, told};
 use crate::batch::binds;
 use crate::writer::Work;
-use crate::{Asker, Session, StoreError, closing, money, turns};
+use crate::{Asker, Session, StoreError, closing, money, results, turns};
 
 /// Takes a run for the holder, where nobody else works on it or on its session.
 pub(super) fn take(
@@ -64,6 +64,7 @@ pub(super) fn take(
         }
     }
     let last_turn = turns::last(work, id)?;
+    let early = results::early_of(work, &head)?;
     head.last_run = Some(id);
     session.epoch = head.epoch;
     session.messages = head.messages;
@@ -73,6 +74,7 @@ pub(super) fn take(
         run,
         session,
         last_turn,
+        early,
         events: head.finish(work)?,
     }))
 }

@@ -16,6 +16,7 @@ mod measure;
 mod money;
 mod parts;
 mod prompts;
+mod results;
 mod runs;
 mod service_writes;
 mod sessions;

@@ -214,7 +214,6 @@ pub(crate) fn begin(run: RunId, epoch: Epoch, turn: u32) -> BeginTurn {
         reserve: Money(1_000),
         caps: Caps::default(),
         dialect: Some(dialect()),
-        events: Vec::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -12,7 +13,9 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use lifecycle::{Stop, Tasks};
 use link::client::{Client, ClientError, Control};
-use protocol::{FileEntry, FileKind, Grants, ServiceRequest, ToControl, ToRuntime, Transfer, TurnReply, TurnRequest};
+use protocol::{
+    EarlyResults, FileEntry, FileKind, Grants, ServiceRequest, ToControl, ToRuntime, Transfer, TurnReply, TurnRequest,
+};
 use sandbox::{Program, Started};
 use secret::Secret;
 use tokio::sync::{Notify, mpsc};
@@ -41,6 +44,8 @@ pub(crate) struct Inside {
     granted: Mutex<Vec<Grants>>,
     /// The sandbox whose runtime does not say that it lives.
     hung: Mutex<Option<SandboxId>>,
+    /// Runtimes do not say of a file that it is missing, as those of the release before.
+    pub(crate) vague: AtomicBool,
     /// Sandboxes that are to die as soon as they are there.
     stillborn: Mutex<usize>,
     /// Lets calls of `wait` end.
@@ -292,7 +297,8 @@ impl Runtime {
     }
 
     async fn transfer(&self, request: u64, transfer: Transfer) -> ToControl {
-        let missing = matches!(&transfer, Transfer::Read { path } if !self.workspace.join(path).exists());
+        let missing = matches!(&transfer, Transfer::Read { path } if !self.workspace.join(path).exists())
+            && !self.inside.vague.load(Ordering::SeqCst);
         let done = match transfer {
             Transfer::Read { path } => self.read(request, &path).await,
             Transfer::Write { path } => self.write(request, &path).await,
@@ -363,6 +369,16 @@ impl Gateway for Runtime {
             Ok(reply) => Ok(reply),
             Err(ClientError::Refused(refusal)) => Err(refusal.into()),
             Err(error) => Err(GatewayError::NoAnswer(Box::new(error))),
+        }
+    }
+
+    async fn hand_in(&self, results: &EarlyResults) -> bool {
+        loop {
+            match self.client.hand_in(results).await {
+                Ok(()) => return true,
+                Err(ClientError::Refused(refusal)) if !refusal.code.may_retry() => return false,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
         }
     }
 
