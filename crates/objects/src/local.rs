@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -12,10 +12,12 @@ use tempfile::NamedTempFile;
 use tokio::io::AsyncReadExt;
 
 use crate::objects::{Key, ObjectError, Stream, unavailable};
+use places::{Places, sync};
+
+mod places;
 
 const WRITE: &str = "write an object";
 const PIECE: usize = 64 << 10;
-const TRIES: u32 = 16;
 
 /// Room that is left to others on the same disk, the store among them.
 const RESERVE: u64 = 512 << 20;
@@ -23,6 +25,7 @@ const RESERVE: u64 = 512 << 20;
 #[derive(Clone, Debug)]
 pub(crate) struct Local {
     folder: Arc<PathBuf>,
+    places: Arc<Places>,
 }
 
 impl Local {
@@ -40,6 +43,7 @@ impl Local {
         };
         make().map_err(|error| ObjectError::Settings(format!("the folder {}: {error}", folder.display())))?;
         Ok(Self {
+            places: Arc::new(Places::new(folder.join("sessions"))),
             folder: Arc::new(folder),
         })
     }
@@ -78,28 +82,17 @@ impl Local {
         if hash.finish().as_ref() != key.sha256.0 {
             return Err(other("its checksum is another".to_owned()));
         }
-        let place = self.place(key);
-        let sessions = self.folder.join("sessions");
-        blocking(move || {
-            file.as_file().sync_all()?;
-            set(file, &place)?;
-            // Each of them may have been made for it.
-            for folder in place
-                .ancestors()
-                .skip(1)
-                .take_while(|folder| folder.starts_with(&sessions))
-            {
-                sync(folder)?;
-            }
-            Ok(())
-        })
-        .await
-        .map_err(unwritten)
+        let synced = blocking(move || file.as_file().sync_all().map(|()| file)).await;
+        let placed = match synced {
+            Ok(file) => self.places.put(file, key).await,
+            Err(error) => Err(error),
+        };
+        placed.map_err(unwritten)
     }
 
     pub(crate) async fn get(&self, key: Key) -> Result<(u64, Stream), ObjectError> {
         let attempt = "read an object";
-        let file = match tokio::fs::File::open(self.place(key)).await {
+        let file = match tokio::fs::File::open(self.places.of(key)).await {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ObjectError::NotFound(key)),
             Err(error) => return Err(unavailable(attempt)(error)),
@@ -114,7 +107,7 @@ impl Local {
     }
 
     pub(crate) async fn head(&self, key: Key) -> Result<Option<u64>, ObjectError> {
-        match tokio::fs::metadata(self.place(key)).await {
+        match tokio::fs::metadata(self.places.of(key)).await {
             Ok(metadata) => Ok(Some(metadata.len())),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(unavailable("look for an object")(error)),
@@ -122,58 +115,13 @@ impl Local {
     }
 
     pub(crate) async fn delete(&self, key: Key) -> Result<(), ObjectError> {
-        let place = self.place(key);
-        let remove = move || {
-            match fs::remove_file(&place) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            for folder in place.ancestors().skip(1).take(2) {
-                if fs::remove_dir(folder).is_err() {
-                    // There is something in it.
-                    break;
-                }
-            }
-            Ok(())
-        };
+        let places = Arc::clone(&self.places);
+        let remove = move || places.remove(key);
         blocking(remove).await.map_err(|source| ObjectError::Refused {
             attempt: "remove an object",
             source: source.into(),
         })
     }
-
-    /// A session's objects are spread over folders by their first two digits.
-    fn place(&self, key: Key) -> PathBuf {
-        let name = key.sha256.to_string();
-        let session = self.folder.join("sessions").join(key.session.to_string());
-        session.join(&name[..2]).join(name)
-    }
-}
-
-/// Puts a file in its place. The folder goes with the last object in it, which may be at this moment.
-fn set(mut file: NamedTempFile, place: &Path) -> io::Result<()> {
-    let mut tries = 1;
-    loop {
-        let error = match fs::create_dir_all(place.parent().unwrap_or(place)) {
-            Ok(()) => match file.persist(place) {
-                Ok(_) => return Ok(()),
-                Err(failed) => {
-                    file = failed.file;
-                    failed.error
-                }
-            },
-            Err(error) => error,
-        };
-        if error.kind() != io::ErrorKind::NotFound || tries == TRIES {
-            return Err(error);
-        }
-        tries += 1;
-    }
-}
-
-/// What stands in a folder stays when the machine's power goes.
-fn sync(folder: &Path) -> io::Result<()> {
-    fs::File::open(folder)?.sync_all()
 }
 
 fn unwritten(error: io::Error) -> ObjectError {
