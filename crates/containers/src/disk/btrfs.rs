@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use domain::{SessionId, SnapshotId};
 use rustix::fs::{Mode, OFlags, RenameFlags, fsync, openat, renameat, renameat_with, statvfs};
@@ -34,6 +35,7 @@ const MKFS: Program = Program {
     name: "mkfs.btrfs",
     package: "btrfs-progs",
     fine: 0,
+    within: Duration::from_secs(60),
 };
 
 #[derive(Debug)]

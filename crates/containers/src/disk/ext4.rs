@@ -39,10 +39,14 @@ const MOST_LEFT: u64 = 1 << 30;
 /// How much is copied before the room is looked at again.
 const PIECE: u64 = 8 << 20;
 
+/// How long a whole disk may be looked through before it is made larger: who needs its sandbox waits, and the old limit will do.
+const CHECKED_WITHIN: Duration = Duration::from_secs(20);
+
 const MKFS: Program = Program {
     name: "mkfs.ext4",
     package: "e2fsprogs",
     fine: 0,
+    within: Duration::from_secs(60),
 };
 /// Everything may be used (no blocks are kept for root), and nothing is written before it is needed.
 const FRUGAL: [&str; 6] = [
@@ -57,12 +61,17 @@ const FRUGAL: [&str; 6] = [
 const CHECK: Program = Program {
     name: "e2fsck",
     fine: 1,
+    within: MENDED_WITHIN,
     ..MKFS
 };
 const RESIZE: Program = Program {
     name: "resize2fs",
+    within: MENDED_WITHIN,
     ..MKFS
 };
+/// How long it may take to mend a disk, which nobody can use before, or to change its size, which is to be interrupted only where
+/// it never ends.
+const MENDED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Where a file system of ext4 says how large it is: the place of its superblock, and in it (`struct ext4_super_block`) the
 /// number of its blocks, low and high half, and the power of two by which a block is larger than 1 KiB.
@@ -225,7 +234,7 @@ fn resize(session: SessionId, path: &Path, bytes: u64) {
         }
         Ok(_) => {}
         Err(error) => {
-            tracing::error!(%session, error = &error as &dyn std::error::Error, "a disk could not be given its new limit of {} and keeps the one before", in_words(bytes));
+            tracing::error!(%session, error = &error as &dyn std::error::Error, "a disk could not be given its new limit of {} and keeps the one before; it is tried again when its sandbox is started again", in_words(bytes));
         }
     }
 }
@@ -266,7 +275,11 @@ fn grow(path: &Path, bytes: u64) -> Result<(), ProviderError> {
     let file = File::options().write(true).open(path).attempt(attempt)?;
     let length = file.metadata().attempt(attempt)?.len();
     file.set_len(length.max(bytes)).attempt(attempt)?;
-    CHECK.needed(&["-f", "-p"], &[path.as_os_str()], || {
+    let check = Program {
+        within: CHECKED_WITHIN,
+        ..CHECK
+    };
+    check.needed(&["-f", "-p"], &[path.as_os_str()], || {
         format!("check the disk {}", path.display())
     })?;
     let kibibytes = format!("{}K", bytes / 1_024);

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use domain::{SessionId, SnapshotId};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -25,8 +26,13 @@ const DU: Program = Program {
     name: "du",
     package: "coreutils",
     fine: 0,
+    within: Duration::from_secs(60),
 };
-const CP: Program = Program { name: "cp", ..DU };
+const CP: Program = Program {
+    name: "cp",
+    within: Duration::from_secs(15 * 60),
+    ..DU
+};
 
 #[derive(Debug)]
 pub(crate) struct Pool(Named);
