@@ -26,9 +26,19 @@ const PERIOD: Duration = Duration::from_secs(600);
 const GRACE: Duration = Duration::from_secs(3_600);
 /// The file that says what of a workspace is not kept.
 const RULES: &str = ".belljarignore";
+/// Why a sandbox is ended that cannot say whether there is one, as runtimes of the release before cannot: the next has a newer one.
+const UNSURE: &str = "its runtime does not say whether there is a .belljarignore, so its disk stays for now: it is asked in a new \
+                      sandbox, or all of it is put away by `belljar archive`";
 /// Why a session with such a file keeps its disk.
 const HAS_RULES: &str = "its disk stays though nobody uses it: what .belljarignore leaves out would be lost with it \
                          (`belljar archive` removes it all the same)";
+
+/// What came of putting a session away.
+enum Away {
+    Done,
+    /// Its sandbox was ended, since it could not say what has to be known.
+    Unsure,
+}
 
 impl Control {
     /// Removes an archived session's sandbox and disk when all of its files are kept outside; the next prompt brings them
@@ -59,7 +69,14 @@ impl Control {
         if !self.is_to_be_put_away(live).await? {
             return Ok(());
         }
-        let put_away = self.try_to_put_away(live, unused_since).await;
+        let mut put_away = self.try_to_put_away(live, unused_since).await;
+        if matches!(put_away, Ok(Away::Unsure)) {
+            put_away = self.try_to_put_away(live, unused_since).await;
+        }
+        let put_away = put_away.and_then(|away| match away {
+            Away::Done => Ok(()),
+            Away::Unsure => Err(ControlError::Unavailable(UNSURE.to_owned())),
+        });
         // What is in use, or has a reason to stay, was not begun.
         if !matches!(put_away, Err(ControlError::Conflict(_))) {
             self.stepped(live.session, Transition::Archive, began, &put_away);
@@ -75,7 +92,7 @@ impl Control {
         Ok(disks.contains(&live.session) || kept.is_some_and(|kept| kept.archived.is_none()))
     }
 
-    async fn try_to_put_away(&self, live: &Arc<Live>, unused_since: Option<Timestamp>) -> Result<(), ControlError> {
+    async fn try_to_put_away(&self, live: &Arc<Live>, unused_since: Option<Timestamp>) -> Result<Away, ControlError> {
         drop(self.without_run(Asker::System, live).await?);
         // Nobody waits for it.
         let (housed, yielding) = self.house_to_keep(live).await?;
@@ -107,10 +124,20 @@ impl Control {
         stopped.map_err(|error| {
             ControlError::Unavailable(format!("what runs in it could not be stopped: {}", with_causes(&error)))
         })?;
-        if unused_since.is_some() && has_rules(&housed.linked).await.map_err(not_kept)? {
-            *seat = None;
-            self.discard(live, &housed, State::Hibernated, Some(HAS_RULES)).await;
-            return Err(ControlError::Conflict(HAS_RULES.to_owned()));
+        if unused_since.is_some() {
+            match has_rules(&housed.linked).await.map_err(not_kept)? {
+                Some(false) => {}
+                Some(true) => {
+                    *seat = None;
+                    self.discard(live, &housed, State::Hibernated, Some(HAS_RULES)).await;
+                    return Err(ControlError::Conflict(HAS_RULES.to_owned()));
+                }
+                None => {
+                    *seat = None;
+                    self.discard(live, &housed, State::Hibernated, Some(UNSURE)).await;
+                    return Ok(Away::Unsure);
+                }
+            }
         }
         self.flush(live, &housed, REST_WITHIN).await.map_err(not_kept)?;
         *seat = None;
@@ -119,7 +146,8 @@ impl Control {
         let removed = self.0.housing.provider.remove_disk(live.session).await;
         removed.map_err(|error| ControlError::internal("remove a disk", error))?;
         self.tell_soon(live, &housed, State::Archived).await;
-        self.tell_archived(live).await
+        self.tell_archived(live).await?;
+        Ok(Away::Done)
     }
 
     async fn tell_archived(&self, live: &Live) -> Result<(), ControlError> {
@@ -223,11 +251,12 @@ fn could_not_look(error: &ReconcileError) {
     tracing::warn!(error = with_causes(error), "could not look for sessions to archive");
 }
 
-/// Whether a workspace says by itself what is not kept. What cannot be looked at may.
-async fn has_rules(linked: &Linked) -> Result<bool, LinkError> {
+/// Whether a workspace says by itself what is not kept; none where its runtime does not say.
+async fn has_rules(linked: &Linked) -> Result<Option<bool>, LinkError> {
     match linked.read_file(RULES).await {
-        Ok(_) => Ok(true),
-        Err(LinkError::Failed { missing: true, .. }) => Ok(false),
+        Ok(_) => Ok(Some(true)),
+        Err(LinkError::Failed { missing: true, .. }) => Ok(Some(false)),
+        Err(LinkError::Failed { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use control::{Config, ControlError, Files, Outside};
@@ -681,6 +682,20 @@ async fn what_leaves_files_out_is_never_archived_by_time_and_says_so() {
     assert_eq!(fs::read_to_string(workspace.join("data")).unwrap(), "nowhere else");
     let kept = world.store.workspace(Asker::System, session).await.unwrap().unwrap();
     assert_eq!(kept.archived, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_a_runtime_does_not_say_what_is_missing_a_session_is_archived_in_the_next_sandbox() {
+    let world = both(soon_archived, |_| {}).await;
+    world.inside.vague.store(true, Ordering::SeqCst);
+    let (session, workspace) = session(&world).await;
+    fs::write(workspace.join("file"), "content").unwrap();
+    let says_so = |event: &Event| matches!(event, Event::Sandbox { state, reason: Some(reason) } if state == "hibernated" && reason.contains("does not say"));
+    world.event(session, "why its disk stays", says_so).await;
+    assert!(workspace.join("file").exists());
+    world.inside.vague.store(false, Ordering::SeqCst);
+    let is_archived = |event: &Event| matches!(event, Event::Sandbox { state, .. } if state == "archived");
+    world.event(session, "it to be archived", is_archived).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
