@@ -11,7 +11,7 @@ use causes::with_causes;
 use domain::{SandboxId, SessionId};
 use sandbox::{ProviderError, SandboxStatus};
 use store::{Asker, StoreError};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::State;
 use super::keeping::UNUSED;
@@ -20,6 +20,8 @@ use crate::live::lock;
 
 /// How often what there is is compared.
 const PERIOD: Duration = Duration::from_secs(60);
+/// How soon a provider is asked again that was not there when this process began; it may take its time to say so.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long a disk may be nobody's. An operator who has put an old copy of the store in its place has time to notice.
 const DISK_GRACE: Duration = Duration::from_secs(3_600);
 
@@ -122,8 +124,16 @@ impl Control {
     /// Begins to compare what there is with what should be.
     pub(super) fn begin_reconciling(&self, mut found_left: bool) {
         let control = self.clone();
-        let began = Instant::now();
         self.0.tasks.spawn_until_stopped(async move {
+            // Whoever comes back meanwhile has sandboxes that sessions wait for.
+            while !found_left {
+                sleep(ASK_AGAIN).await;
+                found_left = control.find_left().await;
+                if found_left {
+                    control.begin_hearing();
+                }
+            }
+            let began = Instant::now();
             let period = PERIOD.min(control.0.config.hibernate_after);
             let mut sandboxes = Suspects(HashMap::new());
             let mut disks = Suspects(HashMap::new());
@@ -131,13 +141,6 @@ impl Control {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 let now = ticks.tick().await;
-                if !found_left {
-                    found_left = control.find_left().await;
-                    if found_left {
-                        control.begin_hearing();
-                    }
-                    continue;
-                }
                 if now.duration_since(began) >= control.0.config.hibernate_after {
                     control.remove_left(UNUSED).await;
                 }
