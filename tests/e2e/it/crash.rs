@@ -16,7 +16,7 @@ use crate::processes;
 use crate::transcript::Transcript;
 use crate::world::World;
 
-/// Every call leaves a mark that shows if it was made twice.
+/// Every call leaves a mark that shows if it was made twice. The first turn's take a moment, half a second and a whole one.
 const JOB: &str = r#"
 steps:
   - when: { turn: 1 }
@@ -25,7 +25,9 @@ steps:
       - name: safebash
         input: { command: "ls -a" }
       - name: exec
-        input: { code: "import { appendFile } from 'node:fs/promises'; await appendFile('first.txt', 'x'); return 1;" }
+        input: { code: "import { appendFile } from 'node:fs/promises'; await appendFile('long.txt', 'x'); await new Promise((done) => setTimeout(done, 1000)); return 3;" }
+      - name: exec
+        input: { code: "import { appendFile } from 'node:fs/promises'; await appendFile('first.txt', 'x'); await new Promise((done) => setTimeout(done, 500)); return 1;" }
   - when: { turn: 2 }
     thinking: "One more."
     text: "Now the second mark."
@@ -184,7 +186,7 @@ fn disturbed(world: &World, belljar: &Installation, session: &str, strikes: &[(V
             "{case}: nobody is told of the entry: {told}"
         );
     }
-    for mark in ["first.txt", "second.txt"] {
+    for mark in ["long.txt", "first.txt", "second.txt"] {
         let output = belljar.run(&["get", session, mark, "-"]);
         let marks = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
@@ -254,4 +256,47 @@ fn any_process_may_die_at_any_event_with_the_loop_in_the_sandbox() {
 #[test]
 fn any_process_may_die_at_any_event_with_the_loop_in_the_control_plane() {
     strike_every_victim("control-plane");
+}
+
+/// One call never ends, and the others are told to have ended.
+const UNEVEN: &str = r#"
+steps:
+  - when: { turn: 1 }
+    tools:
+      - name: write
+        input: { path: "mark.txt", content: "x" }
+      - name: exec
+        input: { code: "await new Promise((done) => setTimeout(done, 600000));" }
+      - name: safebash
+        input: { command: "ls -a" }
+  - when: { turn: 2 }
+    text: "All of it is done."
+"#;
+
+fn results_outlive(placement: &str) {
+    let belljar = Installation::start_with(UNEVEN, &format!("---\nplacement = \"{placement}\"\n"));
+    for victim in [Victim::Sandbox, Victim::Runtime, Victim::Serve, Victim::Everything] {
+        let session = format!("{victim:?}");
+        let mut command = belljar.command(&["run", "--session", &session, "do it"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut asked = command.spawn().expect("run belljar");
+        belljar.wait_for(&session, "two calls to end", |seen| seen.of("tool_ended").count() == 2);
+        victim.strike(&belljar);
+        asked.wait().expect("wait for belljar");
+        belljar.wait_for(&session, "the run to end", |seen| seen.last_state() == "done");
+        let seen = belljar.transcript(&session);
+        seen.assert_whole();
+        let failed: Vec<_> = seen.of("tool_ended").map(|event| event["is_error"] == true).collect();
+        assert_eq!(failed, [false, false, true], "{victim:?}: {:?}", seen.0);
+    }
+}
+
+#[test]
+fn results_outlive_what_dies_while_another_call_runs_with_the_loop_in_the_sandbox() {
+    results_outlive("sandbox");
+}
+
+#[test]
+fn results_outlive_what_dies_while_another_call_runs_with_the_loop_in_the_control_plane() {
+    results_outlive("control-plane");
 }

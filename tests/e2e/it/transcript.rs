@@ -69,15 +69,25 @@ impl Transcript {
             "a call has not exactly one result: {results:?}"
         );
         let calls = |kind| {
-            self.of(kind)
-                .map(|event| event["call"].to_string())
-                .collect::<BTreeSet<_>>()
+            let mut calls: Vec<_> = self.of(kind).map(|event| event["call"].to_string()).collect();
+            calls.sort_unstable();
+            calls
         };
         assert_eq!(
             calls("tool_started"),
             calls("tool_ended"),
-            "a tool is left running, or ended unbegun"
+            "a tool is left running, or ended unbegun, or twice"
         );
+        for ended in self.of("tool_ended") {
+            let mut results = self.of("message").flat_map(|event| blocks(event, "tool_result"));
+            let result = results.find(|result| result["id"] == ended["call"]);
+            assert_eq!(
+                result.map(|result| result["is_error"] == true),
+                Some(ended["is_error"] == true),
+                "what was told of {} is not what the history has",
+                ended["call"]
+            );
+        }
         let state = self.last_state();
         assert!(
             ["done", "failed", "cancelled", "interrupted"].contains(&state),
