@@ -1,13 +1,15 @@
 //! The far end: a server that must show a key that the rule pins.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use causes::with_causes;
 use lifecycle::DropGuard;
 use russh::client::{self, Handle, Msg, Session};
-use russh::keys::{HashAlg, PrivateKeyWithHashAlg, PublicKeyOrCertificate, decode_secret_key};
-use russh::{Channel, ChannelId, Disconnect, Sig, SshId};
+use russh::keys::ssh_key::public::RsaPublicKey;
+use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKeyWithHashAlg, PublicKeyOrCertificate, decode_secret_key};
+use russh::{Channel, ChannelId, Disconnect, Preferred, Sig, SshId};
 use tokio::io::copy_bidirectional;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -18,6 +20,27 @@ use super::gate::{Gate, Gated, MESSAGES};
 use crate::inject::resolve;
 use crate::{Code, Denied};
 
+/// How a host may show who it is, the preferred first: RSA never by SHA-1.
+const HOST_KEYS: &[Algorithm] = &[
+    Algorithm::Ed25519,
+    Algorithm::Ecdsa {
+        curve: EcdsaCurve::NistP256,
+    },
+    Algorithm::Ecdsa {
+        curve: EcdsaCurve::NistP384,
+    },
+    Algorithm::Ecdsa {
+        curve: EcdsaCurve::NistP521,
+    },
+    Algorithm::Rsa {
+        hash: Some(HashAlg::Sha512),
+    },
+    Algorithm::Rsa {
+        hash: Some(HashAlg::Sha256),
+    },
+];
+/// Bits that a host's key of RSA has at least.
+const LEAST_BITS: u32 = 2048;
 /// From the connection to the end of the login.
 const LOGIN: Duration = Duration::from_secs(30);
 
@@ -48,8 +71,9 @@ impl Server {
 pub(super) struct Outside {
     rule: Arc<crate::Rule>,
     gate: Gate,
-    /// The key that it showed, where the rule pins another.
-    other: Arc<OnceLock<String>>,
+    place: String,
+    /// Why the key that it showed is not accepted.
+    refused: Arc<OnceLock<Denied>>,
 }
 
 impl client::Handler for Outside {
@@ -66,11 +90,15 @@ impl client::Handler for Outside {
             .iter()
             .flat_map(|ssh| &ssh.host_keys)
             .any(|pinned| pinned.0 == fingerprint);
-        if !pinned {
-            // It shows its key once.
-            let _ = self.other.set(format!("{} {fingerprint}", key.algorithm()));
-        }
-        Ok(pinned)
+        let bits = key.key_data().rsa().map(RsaPublicKey::key_size);
+        let refused = match bits {
+            _ if !pinned => other_key(&self.place, &format!("{} {fingerprint}", key.algorithm())),
+            Some(bits) if bits < LEAST_BITS => short_key(&self.place, bits),
+            _ => return Ok(true),
+        };
+        // It shows its key once.
+        let _ = self.refused.set(refused);
+        Ok(false)
     }
 
     async fn channel_open_confirmation(
@@ -121,17 +149,25 @@ impl client::Handler for Outside {
 pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Server, Denied> {
     let (name, place) = (way.connection.rule.name.as_str(), way.place());
     let secret = resolve(&*way.connection.secrets, &ssh.secret, name)?;
-    let key = decode_secret_key(secret.expose(), None).map_err(|error| {
+    let unusable = |why: String| {
         Denied::new(
             Code::NoSecret,
-            format!("{place} is not reached: the rule's key is no private key of SSH ({error})"),
+            format!("{place} is not reached: {why}"),
             format!(
                 "set {} to an Ed25519 or ECDSA key without a passphrase, as ssh-keygen writes it",
                 ssh.secret
             ),
         )
         .by(name)
-    })?;
+    };
+    let key = decode_secret_key(secret.expose(), None)
+        .map_err(|error| unusable(format!("the rule's key is no private key of SSH ({error})")))?;
+    if key.algorithm().is_rsa() {
+        // The library's signatures with RSA take a time that tells of the key.
+        return Err(unusable(
+            "the rule's key is one of RSA, with which nobody logs in".to_owned(),
+        ));
+    }
     let mut stream = (way.connection.dial)().await?;
     let (mut near, far) = tokio::io::duplex(BETWEEN);
     let tasks = way.connection.tasks.child();
@@ -140,21 +176,28 @@ pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Ser
         // One end is gone. That is how connections end.
         let _ = copy_bidirectional(&mut stream, &mut near).await;
     });
-    let other = Arc::new(OnceLock::new());
+    let refused = Arc::new(OnceLock::new());
     let handler = Outside {
         rule: Arc::clone(&way.connection.rule),
         gate: gate.clone(),
-        other: Arc::clone(&other),
+        place: place.clone(),
+        refused: Arc::clone(&refused),
     };
     let login = async {
         let mut handle = client::connect_stream(configuration(), Gated::new(far, gate.clone()), handler).await?;
+        // The library takes any signature that is good, also one that was not agreed on.
+        let proof = handle.agent_session_binding();
+        if proof.is_some_and(|proof| is_by_sha1(proof.signature())) {
+            let _ = refused.set(old_signature(&place));
+            return Err(russh::Error::WrongServerSig);
+        }
         let key = PrivateKeyWithHashAlg::new(Arc::new(key), Some(HashAlg::Sha512));
         let answer = handle.authenticate_publickey(&ssh.user, key).await?;
         Ok::<_, russh::Error>((handle, answer.success()))
     };
     let answer = timeout(LOGIN, login).await;
-    if let Some(shown) = other.get() {
-        return Err(untrusted(&place, shown).by(name));
+    if let Some(refused) = refused.get() {
+        return Err(refused.clone().by(name));
     }
     match answer {
         Ok(Ok((handle, true))) => Ok(Server {
@@ -174,7 +217,7 @@ pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Ser
         Ok(Err(error)) => Err(Denied::new(
             Code::Unreachable,
             format!("{place} is not reached: SSH with it failed: {}", with_causes(&error)),
-            "try again later; it must speak SSH 2 and have an Ed25519 or ECDSA host key",
+            "try again later; it must speak SSH 2 and have a host key of Ed25519, ECDSA or RSA, the last not by SHA-1",
         )
         .by(name)),
         Err(_) => Err(Denied::new(
@@ -186,7 +229,7 @@ pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Ser
     }
 }
 
-fn untrusted(place: &str, shown: &str) -> Denied {
+fn other_key(place: &str, shown: &str) -> Denied {
     Denied::new(
         Code::Untrusted,
         format!("{place} is not who it should be: it shows the host key {shown}, which the rule does not pin"),
@@ -194,11 +237,67 @@ fn untrusted(place: &str, shown: &str) -> Denied {
     )
 }
 
+fn short_key(place: &str, bits: u32) -> Denied {
+    Denied::new(
+        Code::Untrusted,
+        format!(
+            "{place} cannot show who it is: its RSA host key has {bits} bits, and somebody could have found it out"
+        ),
+        format!("ask whoever runs that host for a key of Ed25519, or one of RSA with {LEAST_BITS} bits or more"),
+    )
+}
+
+fn old_signature(place: &str) -> Denied {
+    Denied::new(
+        Code::Untrusted,
+        format!("{place} cannot show who it is: it signs with RSA by SHA-1 (ssh-rsa), which can be forged"),
+        "ask whoever runs that host to have it sign by SHA-2 (rsa-sha2-256, rsa-sha2-512), or for a host key of Ed25519",
+    )
+}
+
+/// Whether a signature, as SSH writes it, is one of RSA by SHA-1.
+fn is_by_sha1(signature: &[u8]) -> bool {
+    let name = signature.split_first_chunk::<4>().and_then(|(length, rest)| {
+        let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+        rest.get(..length)
+    });
+    name == Some(b"ssh-rsa")
+}
+
 fn configuration() -> Arc<client::Config> {
     Arc::new(client::Config {
+        preferred: Preferred {
+            key: Cow::Borrowed(HOST_KEYS),
+            ..Preferred::DEFAULT
+        },
         client_id: SshId::Standard("SSH-2.0-Belljar".into()),
         channel_buffer_size: MESSAGES,
         window_size: WINDOW,
         ..client::Config::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_by_sha1_is_told_from_others() {
+        let signature = |name: &str| {
+            let mut bytes = u32::try_from(name.len()).unwrap().to_be_bytes().to_vec();
+            bytes.extend(name.bytes());
+            bytes.extend([0, 0, 0, 1, 7]);
+            bytes
+        };
+        assert!(is_by_sha1(&signature("ssh-rsa")));
+        for name in [
+            "rsa-sha2-256",
+            "rsa-sha2-512",
+            "ssh-ed25519",
+            "ssh-rsa-cert-v01@openssh.com",
+        ] {
+            assert!(!is_by_sha1(&signature(name)), "{name}");
+        }
+        assert!(!is_by_sha1(b"") && !is_by_sha1(&[0, 0, 1, 0, 7]));
+    }
 }

@@ -19,6 +19,31 @@ use crate::rig::{Setting, World};
 const HOST: &str = "forge.test";
 const SSHD: &str = "/usr/sbin/sshd";
 
+/// How a server and a rule are made.
+struct Making<'a> {
+    /// More of the rule.
+    rule: &'a str,
+    /// What the rule pins, in place of the server's key.
+    pin: Option<&'a str>,
+    /// What kind of key the server has, and what kind the rule logs in with.
+    host: &'a [&'a str],
+    client: &'a [&'a str],
+    /// More of the server's configuration.
+    server: &'a str,
+}
+
+impl Default for Making<'_> {
+    fn default() -> Self {
+        Self {
+            rule: "",
+            pin: None,
+            host: &["-t", "ed25519"],
+            client: &["-t", "ed25519"],
+            server: "",
+        }
+    }
+}
+
 /// A server, started anew for each connection, and a broker that leads to it.
 struct Forge {
     world: World,
@@ -41,10 +66,15 @@ fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
 impl Forge {
     /// None: the machine has no server.
     async fn new(rule: &str) -> Option<Self> {
-        Self::pinning(rule, None).await
+        Self::made(Making {
+            rule,
+            ..Making::default()
+        })
+        .await
     }
 
-    async fn pinning(rule: &str, pin: Option<&str>) -> Option<Self> {
+    async fn made(making: Making<'_>) -> Option<Self> {
+        let Making { rule, pin, server, .. } = making;
         if !Path::new(SSHD).exists() {
             assert!(
                 std::env::var_os("BELLJAR_TEST_FULL").is_none(),
@@ -55,10 +85,10 @@ impl Forge {
         }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
-        for key in ["host", "client"] {
+        for (key, kind) in [("host", making.host), ("client", making.client)] {
             run(
                 "ssh-keygen",
-                &["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key],
+                &[&["-q", "-N", "", "-C", "", "-f", key], kind].concat(),
                 path,
             );
         }
@@ -67,7 +97,7 @@ impl Forge {
         std::fs::copy(path.join("client.pub"), path.join("allowed")).unwrap();
         let at = path.display();
         let configuration = format!(
-            "HostKey {at}/host\nAuthorizedKeysFile {at}/allowed\nStrictModes no\nPidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\n"
+            "HostKey {at}/host\nAuthorizedKeysFile {at}/allowed\nStrictModes no\nPidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\n{server}\n"
         );
         std::fs::write(path.join("sshd_config"), configuration).unwrap();
         // Where it puts itself away without rights; Debian makes it when the service starts.
@@ -339,7 +369,11 @@ async fn threat_015_no_shell_no_terminal_no_subsystem_and_no_forwarding() {
 #[tokio::test]
 async fn threat_015_a_host_with_another_key_is_refused_in_words() {
     let other = "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
-    let Some(forge) = Forge::pinning("", Some(other)).await else {
+    let making = Making {
+        pin: Some(other),
+        ..Making::default()
+    };
+    let Some(forge) = Forge::made(making).await else {
         return;
     };
     let output = forge.ssh(&["127.0.0.1", "echo ran"]).await;
@@ -350,6 +384,53 @@ async fn threat_015_a_host_with_another_key_is_refused_in_words() {
         "{words}"
     );
     assert_eq!(forge.told().await.2, Err("untrusted"));
+}
+
+#[tokio::test]
+async fn threat_015_a_host_may_show_a_key_of_rsa_and_sign_by_sha2() {
+    for algorithm in ["rsa-sha2-256", "rsa-sha2-512"] {
+        let making = Making {
+            host: &["-t", "rsa", "-b", "2048"],
+            server: &format!("HostKeyAlgorithms {algorithm}"),
+            ..Making::default()
+        };
+        let Some(forge) = Forge::made(making).await else { return };
+        let output = forge.ssh(&["127.0.0.1", "echo yes"]).await;
+        assert_eq!(text(&output.stdout), "yes\n", "{algorithm}: {output:?}");
+        assert_eq!(forge.told().await.2, Ok(()));
+    }
+}
+
+#[tokio::test]
+async fn threat_015_no_host_shows_itself_by_sha1_or_a_short_key() {
+    let rsa: [&[&str]; 2] = [&["-t", "rsa", "-b", "2048"], &["-t", "rsa", "-b", "1024"]];
+    for (host, server, words, code) in [
+        (rsa[0], "HostKeyAlgorithms ssh-rsa", "not by SHA-1", "unreachable"),
+        (rsa[1], "", "has 1024 bits", "untrusted"),
+    ] {
+        let making = Making {
+            host,
+            server,
+            ..Making::default()
+        };
+        let Some(forge) = Forge::made(making).await else { return };
+        let output = forge.ssh(&["127.0.0.1", "echo ran"]).await;
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(255), ""));
+        assert!(text(&output.stderr).contains(words), "{output:?}");
+        assert_eq!(forge.told().await.2, Err(code));
+    }
+}
+
+#[tokio::test]
+async fn nobody_logs_in_with_a_key_of_rsa_and_that_is_said() {
+    let making = Making {
+        client: &["-t", "rsa", "-b", "2048"],
+        ..Making::default()
+    };
+    let Some(forge) = Forge::made(making).await else { return };
+    let output = forge.ssh(&["127.0.0.1", "echo ran"]).await;
+    assert!(text(&output.stderr).contains("is one of RSA"), "{output:?}");
+    assert_eq!(forge.told().await.2, Err("no_secret"));
 }
 
 #[tokio::test]
