@@ -16,14 +16,12 @@ use secret::Source;
 use tokio::io::{DuplexStream, copy_bidirectional};
 use tokio::time::{sleep, timeout};
 
-use super::gate::{Gate, Gated, MESSAGES};
+use super::gate::{Gate, Gated, MESSAGES, ROOM};
 use super::inside::Inside;
 use super::{HostKeyError, own_key};
 use crate::intercept::{Pending, Stream};
 use crate::{Code, Denied, Outcome, Record, Request, Rule};
 
-/// Bytes of a channel that may be under way.
-pub(super) const WINDOW: u32 = 1 << 20;
 /// Bytes between the connection and the library.
 pub(super) const BETWEEN: usize = 64 << 10;
 /// How long last words may take.
@@ -133,7 +131,7 @@ impl Ssh {
 }
 
 async fn serve(inside: Arc<server::Config>, far: DuplexStream, way: Arc<Way>) -> Result<(), russh::Error> {
-    let stream = Gated::new(far, way.gate.clone());
+    let stream = Gated::client(far, way.gate.clone());
     run_stream(inside, stream, Inside::new(way)).await?.await
 }
 
@@ -162,7 +160,7 @@ fn configuration(key: PrivateKey) -> Arc<server::Config> {
         methods: MethodSet::from(&[MethodKind::None][..]),
         keys: vec![key],
         channel_buffer_size: MESSAGES,
-        window_size: WINDOW,
+        window_size: ROOM,
         // The broker's own clock ends what is idle.
         inactivity_timeout: None,
         ..server::Config::default()

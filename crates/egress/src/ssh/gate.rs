@@ -1,27 +1,41 @@
-//! What one end has read and the other has not yet written. Beyond a bound no more is read.
+//! What one end has read and the other has not yet written. Beyond a bound no more comes.
 //!
 //! The SSH library gives a peer new room as soon as bytes were read, and stands still, writing included, when it cannot hand
 //! them on. Two of it back to back would wait for each other for ever. So its queues are made wide enough never to be full,
-//! and reading from the connection stops before they are.
+//! and what comes is held up before they are: that of a server by reading no more from its connection.
 //!
-//! What is not read may be the word that gives the other direction room. So two gates that are full at once, that of what a
-//! client says and that of what the server says, stay full: no two commands share the second.
+//! What is not read may be the word that gives the other direction room, so of two ends that read no more none would ever go
+//! on. That is why a client's connection is read always. It is the client that is held up: while much of what it said is held,
+//! it is given room for so few bytes that only the next look at the gate comes of them, and that look is not taken at once.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use russh::ChannelId;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
-/// Bytes that are held at most, over all channels of a connection.
-const HELD: u32 = 1 << 20;
+/// Bytes of all channels of a connection, from which on it is held up.
+const HELD: i64 = 1 << 20;
+/// Bytes from which on nothing is read even of a client: what its channels had room for when it was held up, and thousands of
+/// looks at the gate.
+const MOST: i64 = 4 << 20;
 /// What a message counts beside its bytes.
-const MESSAGE: u32 = 256;
+const MESSAGE: i64 = 256;
 /// Messages for which a queue must have room: what is held, what one packet brings beyond it, and what has no bytes.
-pub(super) const MESSAGES: usize = (2 * HELD / MESSAGE) as usize;
+pub(super) const MESSAGES: usize = (2 * MOST / MESSAGE) as usize;
+/// Bytes that a channel of a client may have under way.
+pub(super) const ROOM: u32 = 256 << 10;
+/// The same while the client is held up. The library gives new room when less than half of it is left.
+const LITTLE_ROOM: u32 = 2;
+/// How long a client that is held up is not looked at, at first, and when nothing moves.
+const SHORT: Duration = Duration::from_millis(5);
+const LONG: Duration = Duration::from_secs(1);
 /// Bytes of requests beside a command, over the life of a channel. They are in the queue before anybody asks for the gate.
 pub(super) const BESIDE: usize = 64 << 10;
 /// What one of them counts beside its bytes.
@@ -38,6 +52,8 @@ struct State {
     held: i64,
     channels: HashMap<ChannelId, Held>,
     waiting: Option<Waker>,
+    /// Something was written since somebody looked.
+    moved: bool,
 }
 
 /// What is counted of a channel.
@@ -70,7 +86,14 @@ impl Gate {
 
     /// It was written.
     pub(super) fn went(&self, channel: ChannelId, bytes: usize) {
-        self.lock().add(channel, -cost(bytes));
+        let mut state = self.lock();
+        state.moved = true;
+        state.add(channel, -cost(bytes));
+    }
+
+    /// The room that a channel of a client is given next.
+    pub(super) fn room(&self) -> u32 {
+        if self.lock().is_full() { LITTLE_ROOM } else { ROOM }
     }
 
     /// A request came that is neither data nor a command. False: it is one too many, and the connection must end.
@@ -93,7 +116,7 @@ impl Gate {
 }
 
 fn cost(bytes: usize) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX).saturating_add(MESSAGE.into())
+    i64::try_from(bytes).unwrap_or(i64::MAX).saturating_add(MESSAGE)
 }
 
 impl State {
@@ -106,7 +129,7 @@ impl State {
     }
 
     fn is_full(&self) -> bool {
-        self.held >= i64::from(HELD)
+        self.held >= HELD
     }
 
     fn wake(&mut self) {
@@ -118,15 +141,62 @@ impl State {
     }
 }
 
-/// A stream that is read only while its gate holds little.
+/// A stream that is not read as it comes while its gate holds much.
 pub(super) struct Gated<S> {
     inner: S,
     gate: Gate,
+    /// How it is read then; not at all where this is nothing.
+    pace: Option<Pace>,
+}
+
+/// Looks at a stream, with pauses between that grow while nothing moves.
+struct Pace {
+    pause: Option<Pin<Box<Sleep>>>,
+    next: Duration,
 }
 
 impl<S> Gated<S> {
-    pub(super) const fn new(inner: S, gate: Gate) -> Self {
-        Self { inner, gate }
+    /// A server's connection.
+    pub(super) const fn server(inner: S, gate: Gate) -> Self {
+        Self {
+            inner,
+            gate,
+            pace: None,
+        }
+    }
+
+    /// A client's connection.
+    pub(super) const fn client(inner: S, gate: Gate) -> Self {
+        Self {
+            inner,
+            gate,
+            pace: Some(Pace::NEW),
+        }
+    }
+}
+
+impl Pace {
+    const NEW: Self = Self {
+        pause: None,
+        next: SHORT,
+    };
+
+    /// Waits for the end of a pause.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(context));
+            self.pause = None;
+        }
+        Poll::Ready(())
+    }
+
+    /// All that was there was read: what comes next waits.
+    fn pause(&mut self, context: &mut Context<'_>) {
+        let mut pause = Box::pin(sleep(self.next));
+        self.next = (2 * self.next).min(LONG);
+        // So that its end is heard of.
+        let _ = pause.as_mut().poll(context);
+        self.pause = Some(pause);
     }
 }
 
@@ -136,14 +206,29 @@ impl<S: AsyncRead + Unpin> AsyncRead for Gated<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        {
-            let mut state = self.gate.lock();
-            if state.is_full() {
-                state.waiting = Some(context.waker().clone());
-                return Poll::Pending;
-            }
+        let this = &mut *self;
+        let mut state = this.gate.lock();
+        let is_full = state.is_full();
+        if is_full {
+            state.waiting = Some(context.waker().clone());
         }
-        Pin::new(&mut self.inner).poll_read(context, buffer)
+        let (may_look, moved) = (state.held < MOST, std::mem::take(&mut state.moved));
+        drop(state);
+        if let Some(pace) = this.pace.as_mut().filter(|_| moved || !is_full) {
+            pace.next = SHORT;
+        }
+        if !is_full {
+            return Pin::new(&mut this.inner).poll_read(context, buffer);
+        }
+        let Some(pace) = this.pace.as_mut().filter(|_| may_look) else {
+            return Poll::Pending;
+        };
+        ready!(pace.poll(context));
+        let read = Pin::new(&mut this.inner).poll_read(context, buffer);
+        if read.is_pending() {
+            pace.pause(context);
+        }
+        read
     }
 }
 

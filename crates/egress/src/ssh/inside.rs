@@ -165,6 +165,10 @@ impl Handler for Inside {
         Ok(())
     }
 
+    fn adjust_window(&mut self, _: ChannelId, _: u32) -> u32 {
+        self.way.gate.room()
+    }
+
     async fn channel_close(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), Self::Error> {
         if self.waiting.remove(&channel).is_some() {
             self.way.gate.close(channel);

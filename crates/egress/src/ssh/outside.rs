@@ -10,16 +10,18 @@ use russh::client::{self, Handle, Msg, Session};
 use russh::keys::ssh_key::public::RsaPublicKey;
 use russh::keys::{Algorithm, EcdsaCurve, HashAlg, PrivateKeyWithHashAlg, PublicKeyOrCertificate, decode_secret_key};
 use russh::{Channel, ChannelId, Disconnect, Preferred, Sig, SshId};
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, sink, split};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::SshRule;
-use super::carry::{BETWEEN, FAREWELL, WINDOW, Way};
+use super::carry::{BETWEEN, FAREWELL, Way};
 use super::gate::{Gate, Gated, MESSAGES};
 use crate::inject::resolve;
 use crate::{Code, Denied};
 
+/// Bytes of a channel that may be under way.
+const WINDOW: u32 = 1 << 20;
 /// How a host may show who it is, the preferred first: RSA never by SHA-1.
 const HOST_KEYS: &[Algorithm] = &[
     Algorithm::Ed25519,
@@ -168,14 +170,11 @@ pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Ser
             "the rule's key is one of RSA, with which nobody logs in".to_owned(),
         ));
     }
-    let mut stream = (way.connection.dial)().await?;
-    let (mut near, far) = tokio::io::duplex(BETWEEN);
+    let stream = (way.connection.dial)().await?;
+    let (near, far) = tokio::io::duplex(BETWEEN);
     let tasks = way.connection.tasks.child();
     let carried = tasks.stop().drop_guard();
-    let carrying = tasks.spawn_until_stopped(async move {
-        // One end is gone. That is how connections end.
-        let _ = copy_bidirectional(&mut stream, &mut near).await;
-    });
+    let carrying = tasks.spawn_until_stopped(hear_out(stream, near));
     let refused = Arc::new(OnceLock::new());
     let handler = Outside {
         rule: Arc::clone(&way.connection.rule),
@@ -184,7 +183,7 @@ pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Ser
         refused: Arc::clone(&refused),
     };
     let login = async {
-        let mut handle = client::connect_stream(configuration(), Gated::new(far, gate.clone()), handler).await?;
+        let mut handle = client::connect_stream(configuration(), Gated::server(far, gate.clone()), handler).await?;
         // The library takes any signature that is good, also one that was not agreed on.
         let proof = handle.agent_session_binding();
         if proof.is_some_and(|proof| is_by_sha1(proof.signature())) {
@@ -227,6 +226,24 @@ pub(super) async fn connect(way: &Way, ssh: &SshRule, gate: &Gate) -> Result<Ser
         )
         .by(name)),
     }
+}
+
+/// Carries bytes between the server and the library until the server has said its last. One that takes no more may not be done
+/// yet: what ended a command comes at the end.
+async fn hear_out(server: impl AsyncRead + AsyncWrite, library: impl AsyncRead + AsyncWrite) {
+    let ((mut from_server, mut to_server), (mut from_library, mut to_library)) = (split(server), split(library));
+    let up = async {
+        if copy(&mut from_library, &mut to_server).await.is_err() {
+            let _ = copy(&mut from_library, &mut sink()).await;
+        }
+        let _ = to_server.shutdown().await;
+    };
+    let down = async {
+        // However it ends.
+        let _ = copy(&mut from_server, &mut to_library).await;
+        let _ = to_library.shutdown().await;
+    };
+    tokio::join!(up, down);
 }
 
 fn other_key(place: &str, shown: &str) -> Denied {
@@ -279,6 +296,9 @@ fn configuration() -> Arc<client::Config> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, duplex};
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[test]
@@ -299,5 +319,31 @@ mod tests {
             assert!(!is_by_sha1(&signature(name)), "{name}");
         }
         assert!(!is_by_sha1(b"") && !is_by_sha1(&[0, 0, 1, 0, 7]));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_takes_no_more_is_heard_out() {
+        // It all waits on this side when the server breaks off.
+        const SAID: usize = 60_000;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let (mut library, near) = duplex(BETWEEN);
+        let tasks = lifecycle::Tasks::new();
+        let carrying = tasks.spawn(hear_out(stream, near));
+        let exchange = async {
+            library.write_all(b"asked").await.unwrap();
+            server.write_all(&[7; SAID]).await.unwrap();
+            server.peek(&mut [0; 5]).await.unwrap();
+            // With what was asked unread, it breaks off.
+            drop(server);
+            library.write_all(&[0; 4 << 20]).await.unwrap();
+            let mut heard = Vec::new();
+            library.read_to_end(&mut heard).await.unwrap();
+            assert_eq!(heard.len(), SAID);
+            drop(library);
+            carrying.await.unwrap();
+        };
+        testkit::within("all of it", exchange).await;
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::process::Command;
+use tokio::time::timeout;
 
 use crate::rig::{Setting, World};
 
@@ -243,6 +245,45 @@ async fn much_passes_both_ways_at_once() {
     assert!(testkit::within("ssh ends", child.wait()).await.unwrap().success());
     let (_, _, _, record) = forge.told().await;
     assert_eq!((record.sent, record.received), (24_000_000, 24_000_000));
+}
+
+/// As where a program's output goes to something slow: all that may wait in both directions waits, and then goes on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_command_goes_on_when_all_its_room_was_taken_in_both_directions() {
+    const BYTES: u32 = 64 << 20;
+    let Some(forge) = Forge::new("").await else { return };
+    let mut command = Command::new("ssh");
+    command
+        .args(forge.options())
+        .args(["127.0.0.1", "cat"])
+        .kill_on_drop(true);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let bytes: Vec<u8> = (0..BYTES)
+        .map(|number| number.wrapping_mul(0x9E37_79B1).to_be_bytes()[0])
+        .collect();
+    let (full, mut is_full) = tokio::sync::watch::channel(false);
+    let sending = async {
+        for piece in bytes.chunks(64 << 10) {
+            let mut writing = pin!(input.write_all(piece));
+            // Who waits this long waits for somebody to read.
+            if timeout(Duration::from_millis(500), &mut writing).await.is_err() {
+                full.send_replace(true);
+                writing.await.unwrap();
+            }
+        }
+        drop(input);
+    };
+    let mut heard = Vec::new();
+    let reading = async {
+        is_full.wait_for(|is_full| *is_full).await.unwrap();
+        output.read_to_end(&mut heard).await.unwrap();
+    };
+    testkit::within("all of it came back", async { tokio::join!(sending, reading) }).await;
+    assert!(heard == bytes, "{} of {} bytes", heard.len(), bytes.len());
+    assert!(testkit::within("ssh ends", child.wait()).await.unwrap().success());
+    let (_, status, _, record) = forge.told().await;
+    assert_eq!((status, record.sent, record.received), (0, BYTES.into(), BYTES.into()));
 }
 
 /// The library's ends run on threads of their own, and commands share connections.

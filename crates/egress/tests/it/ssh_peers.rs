@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use domain::SessionId;
 use egress::{Outcome, Record};
@@ -14,6 +15,7 @@ use russh::{Channel, ChannelId, ChannelMsg, ChannelOpenFailure, Disconnect, Sig}
 use secret::Secret;
 use tokio::io::{copy, sink};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 use crate::rig::{Setting, World};
 
@@ -202,6 +204,24 @@ async fn threat_017_what_a_client_asks_for_beside_commands_is_bounded() {
         let refused = ("requests".to_owned(), 255, false, Err("too_large"));
         assert!(told.contains(&refused), "{kind}: {told:?}");
     }
+}
+
+#[tokio::test]
+async fn threat_017_what_a_client_says_is_held_up() {
+    const TRIED: usize = 64 << 20;
+    let forge = Forge::new(None).await;
+    let client = forge.client().await;
+    let channel = open(&client).await.unwrap();
+    // It never gets to the server, which says nothing.
+    channel.exec(false, "run").await.unwrap();
+    let mut taken = 0;
+    while taken < TRIED
+        && let Ok(sent) = timeout(Duration::from_millis(500), channel.data_bytes(vec![0; 1 << 15])).await
+    {
+        sent.unwrap();
+        taken += 1 << 15;
+    }
+    assert!((1 << 20..3 << 20).contains(&taken), "{taken}");
 }
 
 #[tokio::test]
