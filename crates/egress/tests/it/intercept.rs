@@ -7,6 +7,7 @@ mod house;
 mod injections;
 mod passing;
 mod raw;
+mod s3;
 mod scrubbing;
 mod signatures;
 mod tokens;
