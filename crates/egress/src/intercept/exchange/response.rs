@@ -102,7 +102,11 @@ fn decoder_for(headers: &mut HeaderMap, rule: &Rule) -> Result<Option<Decoder>, 
     if headers.get_all(header::CONTENT_ENCODING).iter().count() > 1 {
         return Err(bad(&rule.name, "it is encoded more than once"));
     }
-    let Some(coding) = encoded(headers, "content-encoding") else {
+    let coding = encoded(headers, "content-encoding").map(|coding| match &rule.aws {
+        Some(_) => without_framing(&coding),
+        None => coding,
+    });
+    let Some(coding) = coding.filter(|coding| !coding.is_empty()) else {
         return Ok(None);
     };
     let decoder = Decoder::of(&coding).ok_or_else(|| bad(&rule.name, &format!("it is encoded as {coding}")))?;
@@ -110,4 +114,11 @@ fn decoder_for(headers: &mut HeaderMap, rule: &Rule) -> Result<Option<Decoder>, 
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::ETAG);
     Ok(Some(decoder))
+}
+
+/// A coding without the word for how the body once came: some services that speak S3 keep it with the object.
+fn without_framing(coding: &str) -> String {
+    let parts = coding.split(',').map(str::trim);
+    let rest: Vec<&str> = parts.filter(|part| !part.eq_ignore_ascii_case("aws-chunked")).collect();
+    rest.join(",")
 }

@@ -1,14 +1,16 @@
-//! Signatures that other people's code makes and checks: boto3 against moto, which checks them where it is told to.
+//! Signatures that other people's code makes and checks: boto3 against moto, which checks them where it is told to, and against
+//! s3s-fs, which checks those of chunks too.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use http::StatusCode;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::house::House;
+use super::house::{House, request};
 
 /// The name that programs may have without a name server.
 const HOST: &str = "localhost";
@@ -180,5 +182,80 @@ async fn threat_048_boto3_works_with_keys_that_do_not_exist_and_what_is_signed_a
     let refused = run(USE_IT, &authority, &arguments).unwrap_err();
     assert!(refused.contains("SignatureDoesNotMatch"), "{refused}");
     house.secrets.set("env:KEY", key);
+    assert_eq!(run(USE_IT, &authority, &arguments).unwrap(), "done\n");
+}
+
+/// A body as SDKs write it, signed with keys that do not exist.
+fn chunked(chunks: &[&str], trailer: Option<&str>) -> String {
+    let none = "0".repeat(64);
+    let mut body: String = chunks
+        .iter()
+        .map(|chunk| format!("{:x};chunk-signature={none}\r\n{chunk}\r\n", chunk.len()))
+        .collect();
+    body.push_str(&format!("0;chunk-signature={none}\r\n"));
+    if let Some(trailer) = trailer {
+        body.push_str(&format!("{trailer}\r\nx-amz-trailer-signature:{none}\r\n"));
+    }
+    body + "\r\n"
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn threat_048_another_implementation_believes_each_chunk_that_is_signed_anew() {
+    const KEY: &str = "an-example-of-a-secret-key";
+    let s3s = service("s3s-fs", |folder, port| {
+        std::fs::create_dir(folder.join("bucket")).unwrap();
+        let words = [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            port,
+            "--access-key",
+            "AKEXAMPLE",
+            "--secret-key",
+            KEY,
+        ];
+        let words = words.into_iter().map(str::to_owned);
+        words.chain([folder.display().to_string()]).collect()
+    })
+    .await;
+    let house = House::new(&[("aws", RULE)]);
+    house.secrets.set("env:ACCESS", "AKEXAMPLE");
+    house.secrets.set("env:KEY", KEY);
+    house.behind_tls(s3s.port).await;
+    let authorization = "AWS4-HMAC-SHA256 Credential=credential-brokered/20260102/eu-central-1/s3/aws4_request, SignedHeaders=host, Signature=00ff";
+    let (long, longer) = ("a".repeat(64 << 10), "b".repeat(100_000));
+    let chunks = [long.as_str(), longer.as_str(), "end"];
+    let length = chunks.concat().len().to_string();
+    for (key, payload, trailer) in [
+        ("plain", signing::STREAMING, None),
+        (
+            "trailing",
+            signing::STREAMING_TRAILER,
+            Some("x-amz-checksum-crc32c:HRkBFw=="),
+        ),
+    ] {
+        let mut signed = vec![
+            ("authorization", authorization),
+            ("content-encoding", "aws-chunked"),
+            ("x-amz-content-sha256", payload),
+            ("x-amz-decoded-content-length", length.as_str()),
+        ];
+        if trailer.is_some() {
+            signed.push(("x-amz-trailer", "x-amz-checksum-crc32c"));
+        }
+        let body = chunked(&chunks, trailer);
+        let reply = house
+            .ask(HOST, request("PUT", HOST, &format!("/bucket/{key}"), &signed, &body))
+            .await;
+        assert_eq!(reply.status, StatusCode::OK, "{key}: {}", reply.body);
+        let kept = std::fs::read_to_string(s3s.folder.path().join("bucket").join(key)).unwrap();
+        assert!(kept == chunks.concat(), "{key}");
+    }
+    // Keys of objects with letters that are escaped.
+    let authority = s3s.folder.path().join("ca.pem");
+    std::fs::write(&authority, house.ours.pem()).unwrap();
+    let endpoint = format!("https://{HOST}:{}", house.gate(HOST).await);
+    std::fs::remove_dir_all(s3s.folder.path().join("bucket")).unwrap();
+    let arguments = [endpoint.as_str(), "a key/\u{fc}+~(e)'%2F"];
     assert_eq!(run(USE_IT, &authority, &arguments).unwrap(), "done\n");
 }
