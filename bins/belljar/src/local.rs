@@ -32,7 +32,7 @@ use crate::end::End;
 use crate::{client, host_agent, owner, places, process, sources, wiring};
 
 pub(crate) use copies::{backup, restore, verify_copy};
-pub(crate) use secret::secret;
+pub(crate) use secret::{prepare_key, secret};
 pub(crate) use service::service;
 
 /// Does a client's command: at BELLJAR_URL with BELLJAR_TOKEN, or at this machine's own control plane with the first admin's token.
@@ -102,7 +102,7 @@ pub(crate) fn check(loaded: &Loaded, json: bool) -> anyhow::Result<End> {
         let secrets: Arc<dyn Source> = secrets;
         wiring::models(settings, &secrets)?;
         let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
-        let outward = wiring::services(settings, &secrets, dialer, &looked_after, loaded.file.as_deref())?;
+        let outward = wiring::services(settings, secrets, dialer, &looked_after, loaded.file.as_deref())?;
         let mut problems = outward.problems;
         let statements = outward.services.statements().await;
         problems.extend(

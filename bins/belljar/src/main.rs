@@ -3,6 +3,7 @@
 //! * `arguments`: what can be typed
 //! * `config`: one file, checked whole
 //! * `sources`: where secrets come from
+//! * `rotations`: where those go that come in their place
 //! * `wiring`: settings as the parts want them
 //! * `serve`, `host`, `up`, `worker`: the processes
 //! * `dev`: the loop alone, in this process
@@ -44,6 +45,8 @@ mod page;
 mod places;
 #[cfg(all(target_os = "linux", not(client_alone)))]
 mod process;
+#[cfg(all(target_os = "linux", not(client_alone)))]
+mod rotations;
 #[cfg(all(target_os = "linux", not(client_alone)))]
 mod serve;
 #[cfg(all(target_os = "linux", not(client_alone)))]

@@ -28,6 +28,11 @@ pub(crate) fn secrets(settings: &Settings) -> PathBuf {
     control(settings).join("secrets")
 }
 
+/// What services gave in place of configured secrets.
+pub(crate) fn rotated(settings: &Settings) -> PathBuf {
+    control(settings).join("rotated")
+}
+
 /// Which installation the host agent works for.
 pub(crate) fn claim(settings: &Settings) -> PathBuf {
     settings.server.data.join("installation")

@@ -14,13 +14,14 @@ use control::{Base, Callable, Control, Outside};
 use dial::{Dialer, SystemResolver};
 use host::HostClient;
 use lifecycle::Tasks;
-use secret::Source;
-use secrets::Environment;
+use secret::{Custody, Source};
+use secrets::{Environment, Local};
 use store::Store;
 use tokio::net::TcpListener;
 
 use crate::config::{Loaded, Model, Provider, Settings};
 use crate::end::End;
+use crate::rotations::Rotations;
 use crate::{listening, places, process, sources, wiring};
 
 /// How often it is looked whether there is a newer image.
@@ -51,6 +52,7 @@ async fn run(loaded: &Loaded, environment: Environment, handed: Option<std::net:
     let settings = &loaded.settings;
     // In this order they end: doors first, then what they asked for, then the way to the host and to what keeps secrets.
     let (doors, work, way) = (Tasks::new(), Tasks::new(), Tasks::new());
+    let rotated = sources::rotated(settings, &Local::new(environment.clone()));
     let secrets = sources::open(settings, environment, &way)?;
     for (key, unresolved) in sources::unresolved(settings, &secrets).await {
         tracing::warn!("{key}: {unresolved}; all else works");
@@ -81,7 +83,11 @@ async fn run(loaded: &Loaded, environment: Environment, handed: Option<std::net:
     let installation = store.installation().await?;
     let sandboxes = Arc::new(HostClient::new(places::host_socket(settings), installation, &way));
     let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
-    let outward = wiring::services(settings, &secrets, dialer.clone(), &work, loaded.file.as_deref())?;
+    let custody = Custody {
+        source: Arc::clone(&secrets),
+        successors: Some(Arc::new(Rotations::new(rotated, store.clone()))),
+    };
+    let outward = wiring::services(settings, custody, dialer.clone(), &work, loaded.file.as_deref())?;
     for problem in &outward.problems {
         tracing::warn!("{problem}");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lifecycle::Tasks;
 use secret::{Credential, Reference, Secret, Source, Unresolved};
-use secrets::{EncryptedStore, Environment, KeyFrom, Local, Secrets, Vault, VaultConfig};
+use secrets::{EncryptedStore, Environment, KeyFrom, Local, Rotated, Secrets, Vault, VaultConfig};
 
 use crate::config::{Login, Settings};
 use crate::places;
@@ -34,11 +34,19 @@ pub(crate) fn environment(settings: &Settings) -> Environment {
 
 /// The encrypted store.
 pub(crate) fn store(settings: &Settings, local: &Local) -> EncryptedStore {
-    let key = match &settings.secrets.passphrase {
+    EncryptedStore::new(places::secrets(settings), key(settings, local))
+}
+
+/// What services gave in place of configured secrets.
+pub(crate) fn rotated(settings: &Settings, local: &Local) -> Rotated {
+    Rotated::new(places::rotated(settings), key(settings, local))
+}
+
+fn key(settings: &Settings, local: &Local) -> KeyFrom {
+    match &settings.secrets.passphrase {
         Some(passphrase) => KeyFrom::Passphrase(opening(passphrase, local)),
         None => KeyFrom::File(settings.secrets.key_file.clone()),
-    };
-    EncryptedStore::new(places::secrets(settings), key)
+    }
 }
 
 /// All sources; what looks after the vault ends with `tasks`.

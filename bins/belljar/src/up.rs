@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use crate::config::{Loaded, Settings};
 use crate::end::End;
+use crate::local::prepare_key;
 use crate::system_user::{self, SystemUser};
 use crate::{listening, places, process};
 
@@ -35,6 +36,14 @@ pub(crate) fn up(loaded: &Loaded) -> anyhow::Result<End> {
     let handed = listening::handed()?;
     let _lock = lock(settings)?;
     let user = system_user::prepare(settings)?;
+    // What a provider gives in place of a refresh token is sealed, and whoever does that is not root.
+    if settings
+        .services
+        .values()
+        .any(|service| service.auth.contains_key("refresh_token"))
+    {
+        prepare_key(settings, user)?;
+    }
     process::runtime()?.block_on(run(loaded, user, handed))
 }
 

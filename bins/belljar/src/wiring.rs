@@ -16,7 +16,7 @@ use llm::{CacheMarks, Effort, Thinking};
 use objects::{Objects, Tickets};
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use sandbox::ImageDigest;
-use secret::{Credential, Reference, Secret, Source};
+use secret::{Credential, Custody, Reference, Secret, Source};
 use services::{Catalogue, Problem, Services, Trust};
 use skills::Skill;
 use store::TriggerCap;
@@ -231,7 +231,7 @@ pub(crate) struct Outward {
 /// The services there are. One that cannot be called does not keep the others from it.
 pub(crate) fn services(
     settings: &Settings,
-    source: &Arc<dyn Source>,
+    secrets: impl Into<Custody>,
     dialer: Dialer,
     tasks: &Tasks,
     file: Option<&Path>,
@@ -240,7 +240,7 @@ pub(crate) fn services(
     let (services, problems) = Services::new(
         &catalogue,
         &settings.services,
-        Arc::clone(source),
+        secrets,
         dialer,
         Trust::machine(),
         tasks.clone(),

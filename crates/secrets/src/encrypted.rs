@@ -108,18 +108,26 @@ impl EncryptedStore {
 
     /// The secret of that name.
     pub(crate) fn secret(&self, reference: &Reference, name: &SecretName) -> Result<Secret, Unresolved> {
-        let opened = self.current().map_err(|error| error.unresolved(reference))?;
-        let Some(opened) = opened.filter(|opened| opened.form.entries.contains_key(name.as_str())) else {
-            return Err(Unresolved::absent(
+        let value = self.value(name).map_err(|error| error.unresolved(reference))?;
+        value.ok_or_else(|| {
+            Unresolved::absent(
                 reference,
                 "the store has no secret of this name",
                 format!("set it: belljar secret set {name}"),
-            ));
+            )
+        })
+    }
+
+    /// The value of that name, if it has one.
+    pub(crate) fn value(&self, name: &SecretName) -> Result<Option<Secret>, StoreError> {
+        let Some(opened) = self.current()? else {
+            return Ok(None);
         };
-        opened
-            .form
-            .open(name.as_str(), &opened.key)
-            .ok_or_else(|| StoreError::Altered(self.path.clone()).unresolved(reference))
+        if !opened.form.entries.contains_key(name.as_str()) {
+            return Ok(None);
+        }
+        let value = opened.form.open(name.as_str(), &opened.key);
+        value.map(Some).ok_or_else(|| StoreError::Altered(self.path.clone()))
     }
 
     /// What the file holds now; nothing where there is none.

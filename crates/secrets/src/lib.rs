@@ -3,6 +3,7 @@
 //! * [`Environment`]: `env:`, the variables that the program was started with, read once
 //! * `file`: `file:`, read anew each time
 //! * [`EncryptedStore`]: `store:`, a file of sealed secrets in the data directory, looked at each time
+//! * [`Rotated`]: what services gave in place of configured secrets, sealed in a file beside that one
 //! * [`Vault`]: `vault:`, HashiCorp Vault or OpenBao, asked again and again from behind
 //!
 //! So none of them hands out a secret that was changed or revoked more than a second ago, and nobody has to tell them of a
@@ -12,6 +13,7 @@ mod encrypted;
 mod environment;
 mod file;
 mod local;
+mod rotated;
 mod vault;
 
 use secret::{Reference, Secret, Source, Unresolved};
@@ -19,6 +21,7 @@ use secret::{Reference, Secret, Source, Unresolved};
 pub use encrypted::{Change, EncryptedStore, Entry, KeyFrom, KeyMade, StoreError, make_key};
 pub use environment::Environment;
 pub use local::Local;
+pub use rotated::{Rotated, Rotation};
 pub use vault::{Login, Vault, VaultConfig, VaultError};
 
 /// All sources there are.

@@ -3,6 +3,7 @@
 mod github_app;
 mod key_pair;
 mod oauth2;
+mod refresh;
 mod rsa;
 mod tokens;
 
@@ -13,7 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
-use secret::{Secret, Source, Unresolved};
+use secret::{Custody, Secret, Unresolved};
 use tokio::time::Instant;
 
 use crate::client::Client;
@@ -29,7 +30,7 @@ pub(crate) struct Credentials {
     /// All of them are put into a request.
     ways: Vec<Way>,
     slots: BTreeMap<String, Bound>,
-    secrets: Arc<dyn Source>,
+    secrets: Custody,
 }
 
 /// A way to authenticate, with what it remembers.
@@ -72,7 +73,7 @@ pub(crate) struct Means<'a> {
 
 impl Credentials {
     /// `ways` are the definition's, the preferred first: the first is taken whose slots are all bound.
-    pub(crate) fn new(service: &str, ways: &[Auth], slots: BTreeMap<String, Bound>, secrets: Arc<dyn Source>) -> Self {
+    pub(crate) fn new(service: &str, ways: &[Auth], slots: BTreeMap<String, Bound>, secrets: Custody) -> Self {
         let bound = |auth: &&Auth| auth.required().iter().all(|slot| slots.contains_key(*slot));
         let parts = match ways.iter().find(bound).or(ways.first()).cloned() {
             None => Vec::new(),
@@ -98,7 +99,8 @@ impl Credentials {
                 Way::Plain(part) => given.secrets.extend(self.give_plain(part, request)?),
                 Way::Minted { auth, tokens } => {
                     let slots = self.all(auth)?;
-                    let token = tokens.get(&self.service, auth, slots, means).await?;
+                    let successors = self.secrets.successors.as_ref();
+                    let token = tokens.get(&self.service, auth, slots, successors, means).await?;
                     self.set(request, AUTHORIZATION, &format!("Bearer {}", token.expose()))?;
                     if matches!(auth, Auth::KeyPair) {
                         request.headers.insert(key_pair::KIND_HEADER, key_pair::KIND);
@@ -232,7 +234,7 @@ impl Credentials {
             .remedy(remedy)
         };
         match self.slots.get(slot) {
-            Some(Bound::Secret(reference)) => self.secrets.secret(reference).map_err(unresolved),
+            Some(Bound::Secret(reference)) => self.secrets.source.secret(reference).map_err(unresolved),
             Some(Bound::Text(text)) => Ok(text.clone()),
             None => Err(Failure::new(
                 Code::CredentialMissing,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use dial::Dialer;
 use lifecycle::Tasks;
 use rustls::ClientConfig;
-use secret::Source;
+use secret::Custody;
 use worker::Worker;
 
 pub(crate) use self::http::{HttpMethod, HttpPlan};
@@ -84,7 +84,7 @@ pub struct Problem {
 
 /// What all services share.
 pub(crate) struct Shared {
-    pub(crate) secrets: Arc<dyn Source>,
+    pub(crate) secrets: Custody,
     pub(crate) dialer: Dialer,
     pub(crate) tls: ClientConfig,
     pub(crate) tasks: Tasks,

@@ -9,7 +9,7 @@ use dial::Dialer;
 use domain::{SessionId, UserId};
 use http::HeaderMap;
 use lifecycle::Tasks;
-use secret::Source;
+use secret::Custody;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -76,11 +76,12 @@ struct Ready<'a> {
 
 impl Services {
     /// Prepares every service of a catalogue. `settings` are by the service's name. One that cannot be used is left out, and
-    /// all its problems are told; the others can be called. Tokens are made by tasks of `tasks`, statements read by `worker`.
+    /// all its problems are told; the others can be called. Tokens are made by tasks of `tasks`, statements read by `worker`;
+    /// without a place for their successors in `secrets`, refresh tokens that a provider replaces are held in memory.
     pub fn new(
         catalogue: &Catalogue,
         settings: &BTreeMap<String, ServiceSettings>,
-        secrets: Arc<dyn Source>,
+        secrets: impl Into<Custody>,
         dialer: Dialer,
         trust: Trust,
         tasks: Tasks,
@@ -104,7 +105,7 @@ impl Services {
         // Of each, one user has half.
         let shares = |places: usize| Arc::new(Gate::new(u32::try_from(places).unwrap_or(u32::MAX), None, None));
         let shared = Shared {
-            secrets,
+            secrets: secrets.into(),
             dialer,
             tls: trust.tls()?,
             tasks: tasks.clone(),

@@ -19,6 +19,7 @@ mod processes;
 mod program;
 mod reconciled;
 mod services;
+mod ssh;
 mod transcript;
 mod transitions;
 mod unused_images;

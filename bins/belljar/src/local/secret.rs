@@ -9,12 +9,12 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use domain::Timestamp;
 use secret::{Secret, SecretName};
-use secrets::{Change, EncryptedStore, Local, make_key};
+use secrets::{Change, EncryptedStore, Local, Rotated, make_key};
 use serde_json::json;
 use zeroize::Zeroizing;
 
 use crate::arguments::SecretCommand;
-use crate::config::Loaded;
+use crate::config::{Loaded, Settings};
 use crate::end::End;
 use crate::system_user::{self, SystemUser};
 use crate::{owner, places, sources};
@@ -25,8 +25,8 @@ pub(crate) fn secret(loaded: &Loaded, command: &SecretCommand, json: bool) -> an
     if rustix::process::geteuid().is_root() {
         // The first secret may be set before Belljar was ever up.
         let user = system_user::prepare(settings)?;
-        if matches!(command, SecretCommand::Set { .. }) && settings.secrets.passphrase.is_none() {
-            make_key_for(&settings.secrets.key_file, user)?;
+        if matches!(command, SecretCommand::Set { .. }) {
+            prepare_key(settings, user)?;
         }
         if let Some(owner) = owner::other_than_root(settings)? {
             let error = owner::again(loaded, owner, &command.words(), json).exec();
@@ -39,10 +39,11 @@ pub(crate) fn secret(loaded: &Loaded, command: &SecretCommand, json: bool) -> an
         );
     }
     owner::must_be_owner(settings)?;
-    let store = sources::store(settings, &Local::new(sources::environment(settings)));
+    let local = Local::new(sources::environment(settings));
+    let store = sources::store(settings, &local);
     match command {
         SecretCommand::Set { name } => set(&store, name, json),
-        SecretCommand::List => list(&store, json),
+        SecretCommand::List => list(&store, &sources::rotated(settings, &local), json),
         SecretCommand::Rm { name } => remove(&store, name, json),
     }
 }
@@ -61,7 +62,7 @@ fn set(store: &EncryptedStore, name: &SecretName, json: bool) -> anyhow::Result<
     Ok(End::Done)
 }
 
-fn list(store: &EncryptedStore, json: bool) -> anyhow::Result<End> {
+fn list(store: &EncryptedStore, rotated: &Rotated, json: bool) -> anyhow::Result<End> {
     let entries = store.list()?;
     let longest = entries.iter().map(|entry| entry.name.as_str().len()).max();
     for entry in &entries {
@@ -80,6 +81,16 @@ fn list(store: &EncryptedStore, json: bool) -> anyhow::Result<End> {
     }
     if entries.is_empty() && !json {
         cli::line("no secrets: set one with `belljar secret set NAME`")?;
+    }
+    for rotation in rotated.list()? {
+        let service = &rotation.service;
+        if json {
+            let known = json!({ "service": service, "first_rotated": rotation.first, "rotated": rotation.last });
+            println!("{known}");
+        } else {
+            let (first, last) = (day(rotation.first), day(rotation.last));
+            println!("services.{service}.auth.refresh_token  replaced by its provider {last}, first {first}");
+        }
     }
     Ok(End::Done)
 }
@@ -112,6 +123,14 @@ fn value(name: &SecretName) -> anyhow::Result<Secret> {
         .context("cannot read the value from the standard input")?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     Ok(Secret::new(line.strip_suffix('\r').unwrap_or(line)))
+}
+
+/// Makes the key file that the settings want, where it is missing and root may; for secrets that are kept before any was set.
+pub(crate) fn prepare_key(settings: &Settings, user: SystemUser) -> anyhow::Result<()> {
+    match settings.secrets.passphrase {
+        Some(_) => Ok(()),
+        None => make_key_for(&settings.secrets.key_file, user),
+    }
 }
 
 /// Makes the key file where it is missing, if nobody but root can have a say in where it lies. Elsewhere its owner makes it.

@@ -11,6 +11,8 @@ use cli::{ClientError, harmless};
 use dial::{Dialer, SystemResolver};
 use domain::{SessionId, UserId};
 use lifecycle::Tasks;
+use secret::Custody;
+use secrets::Local;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use services::import::{Imported, Options, import};
@@ -303,7 +305,12 @@ async fn call(settings: &Settings, read: &Read, method: &str, arguments: &str) -
 
 /// The services of a catalogue, with the credentials of the configuration; what is wrong with one of them is told.
 fn ready(settings: &Settings, catalogue: &Catalogue, service: &str, tasks: &Tasks) -> anyhow::Result<Services> {
-    let secrets: Arc<dyn secret::Source> = sources::open(settings, sources::environment(settings), tasks)?;
+    let environment = sources::environment(settings);
+    let rotated = sources::rotated(settings, &Local::new(environment.clone()));
+    let secrets = Custody {
+        source: sources::open(settings, environment, tasks)?,
+        successors: Some(Arc::new(rotated)),
+    };
     let dialer = Dialer::new(Arc::new(SystemResolver::default()), dial::Settings::default());
     let (services, problems) = Services::new(
         catalogue,

@@ -4,9 +4,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Mutex;
+use std::sync::mpsc;
 
 use tempfile::{TempDir, tempdir};
 use testkit::model_server::ModelServer;
+use testkit::upstream::{Authority, Upstream, answered};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
@@ -261,6 +264,84 @@ async fn threat_065_no_secret_is_left_in_an_environment() {
         );
     }
     serve.kill().await.unwrap();
+}
+
+/// A provider that replaces its refresh token with each use, and a process that is killed when it uses what came of it.
+#[tokio::test]
+async fn a_refresh_token_that_its_provider_replaced_survives_kill_9() {
+    let (never, waits) = mpsc::channel::<()>();
+    let waits = Mutex::new(waits);
+    let upstream = Upstream::start(&Authority::new(), &[], move |arrived| {
+        let json = [("content-type", "application/json")];
+        let body = String::from_utf8_lossy(&arrived.body).into_owned();
+        match (arrived.path(), arrived.header("authorization")) {
+            ("/token", _) if body.contains("canary-0") => answered(
+                200,
+                &json,
+                r#"{"access_token":"token-1","expires_in":3600,"refresh_token":"canary-1"}"#,
+            ),
+            ("/token", _) if body.contains("canary-1") => {
+                answered(200, &json, r#"{"access_token":"token-2","expires_in":3600}"#)
+            }
+            ("/contacts", "Bearer token-1") => {
+                // It is killed before this ends.
+                let _ = waits.lock().unwrap().recv();
+                answered(500, &[], "")
+            }
+            ("/contacts", "Bearer token-2") => answered(200, &json, "[1]"),
+            _ => answered(400, &json, r#"{"error":"invalid_grant"}"#),
+        }
+    })
+    .await;
+    let at = upstream.address();
+    let place = Place::new(
+        "root",
+        &format!(
+            "[services.crm]\naddresses = [\"127.0.0.0/8\"]\nbase_url = \"http://{at}\"\nauth = {{ client_id = \"me\", refresh_token = \"env:REFRESH\" }}\n"
+        ),
+    );
+    fs::create_dir_all(place.control()).unwrap();
+    fs::create_dir_all(place.path("services/crm")).unwrap();
+    fs::write(
+        place.path("services/crm/service.toml"),
+        format!(
+            "name = \"crm\"\nkind = \"http\"\nsummary = \"Contacts\"\nbase_url = \"https://crm.example.com\"\n[auth]\nkind = \"refresh_token\"\ntoken_url = \"http://{at}/token\"\n[methods.get]\nsummary = \"All\"\naccess = \"read\"\nrequest = \"GET /contacts\"\n"
+        ),
+    )
+    .unwrap();
+    let call = || {
+        let mut command = place.command(&["service", "call", "crm.get", "{}"]);
+        command.env("REFRESH", "canary-0");
+        command
+    };
+    let mut killed = call();
+    let mut killed = killed.stdin(Stdio::null()).spawn().unwrap();
+    testkit::eventually_async("its token to be used", async || {
+        let arrived = upstream.arrived();
+        arrived
+            .iter()
+            .any(|arrived| arrived.path() == "/contacts")
+            .then_some(())
+    })
+    .await;
+    killed.kill().await.unwrap();
+    drop(never);
+
+    let came = run(call(), "").await;
+    assert!(came.code == 0 && came.out.contains("[1]"), "{came:?}");
+    let listed = place.run(&["secret", "list"], "").await;
+    assert!(
+        listed
+            .out
+            .contains("services.crm.auth.refresh_token  replaced by its provider 20"),
+        "{listed:?}"
+    );
+    let json = place.run(&["secret", "list", "--json"], "").await;
+    let known: serde_json::Value = serde_json::from_str(json.out.trim()).unwrap();
+    assert!(known["service"] == "crm" && known["rotated"].is_i64(), "{known}");
+    for came in [came, listed, json] {
+        assert!(!format!("{came:?}").contains("canary"), "{came:?}");
+    }
 }
 
 /// Root keeps a secret where the control plane's user owns the folder, and may have put links there.

@@ -4,6 +4,7 @@
 
 mod encrypted;
 mod local;
+mod rotated;
 mod vault;
 mod vault_server;
 

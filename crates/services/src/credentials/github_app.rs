@@ -89,7 +89,6 @@ pub(super) async fn ask(
         return Ok(Made {
             token: Secret::new(read.token),
             lives: ends.map(|ends| ends.duration_since(now).try_into().unwrap_or_default()),
-            refresh_token: None,
         });
     }
     let body = Scrub::of([&proof]).clean(answer.body);

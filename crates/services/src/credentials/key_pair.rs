@@ -45,7 +45,6 @@ pub(super) fn make(service: &str, slots: &Slots) -> Result<Made, Failure> {
     Ok(Made {
         token,
         lives: Some(LIVES),
-        refresh_token: None,
     })
 }
 

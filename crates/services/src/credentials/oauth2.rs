@@ -44,14 +44,28 @@ struct Refusal {
     error_description: Option<String>,
 }
 
-/// Asks the token endpoint.
-pub(super) async fn ask(
-    service: &str,
-    auth: &Auth,
-    slots: &Slots,
-    client: &Client,
-    deadline: Instant,
-) -> Result<Made, Failure> {
+/// Who asks, and how.
+pub(super) struct Asking<'a> {
+    pub(super) service: &'a str,
+    pub(super) auth: &'a Auth,
+    pub(super) client: &'a Client,
+    pub(super) deadline: Instant,
+}
+
+/// A token, and the refresh token that counts from now on, where another does.
+pub(super) struct Granted {
+    pub(super) made: Made,
+    pub(super) refresh_token: Option<Secret>,
+}
+
+/// Asks the token endpoint, with these secrets.
+pub(super) async fn ask(asking: &Asking<'_>, slots: &Slots) -> Result<Granted, Failure> {
+    let Asking {
+        service,
+        auth,
+        client,
+        deadline,
+    } = *asking;
     let request = request(service, auth, slots)?;
     let host = request.url.host_str().unwrap_or_default().to_owned();
     let answer = client.small(request, deadline).await?;
@@ -67,10 +81,12 @@ pub(super) async fn ask(
             Seconds::Number(seconds) => Duration::try_from_secs_f64(seconds).ok(),
             Seconds::Text(text) => Duration::try_from_secs_f64(text.trim().parse().ok()?).ok(),
         });
-        return Ok(Made {
-            token: Secret::new(read.access_token),
-            lives,
-            refresh_token: read.refresh_token.map(Secret::new),
+        return Ok(Granted {
+            made: Made {
+                token: Secret::new(read.access_token),
+                lives,
+            },
+            refresh_token: read.refresh_token.filter(|token| !token.is_empty()).map(Secret::new),
         });
     }
     let body = scrub.clean(answer.body);
@@ -98,19 +114,22 @@ pub(super) async fn ask(
             Code::CredentialRefused,
             format!("{service}: {host} gives no token ({status}): {said}"),
         )
-        .remedy(remedy(service, auth)),
+        .remedy(remedy(service, auth, refusal.error.as_deref())),
     })
 }
 
-fn remedy(service: &str, auth: &Auth) -> String {
-    let slot = match auth {
+fn remedy(service: &str, auth: &Auth, error: Option<&str>) -> String {
+    match auth {
         Auth::OAuth2 {
             grant: Grant::RefreshToken,
             ..
-        } => "refresh_token (it may have expired, been revoked, or been replaced by a newer one)",
-        _ => "client_id and client_secret",
-    };
-    format!("an administrator sets services.{service}.auth.{slot} anew")
+        } if !matches!(error, Some("invalid_client" | "unauthorized_client")) => format!(
+            "it does so no more until somebody signs in with it again: an administrator does that, and sets \
+             services.{service}.auth.refresh_token to the refresh token that comes of it, which counts with the next call (the \
+             one before may have expired, been revoked, or been used by another program)"
+        ),
+        _ => format!("an administrator sets services.{service}.auth.client_id and client_secret anew"),
+    }
 }
 
 fn request(service: &str, auth: &Auth, slots: &Slots) -> Result<Outgoing, Failure> {

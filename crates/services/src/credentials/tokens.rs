@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use secret::Secret;
+use secret::{Secret, Successors};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
-use super::{Means, github_app, key_pair, oauth2};
-use crate::definition::Auth;
+use super::oauth2::{self, Asking};
+use super::refresh::refresh;
+use super::{Means, github_app, key_pair};
+use crate::definition::{Auth, Grant};
 use crate::{Code, Failure};
 
 /// A token is not used in the last part of its life, as clocks differ and requests take their time.
@@ -26,13 +28,11 @@ const MAKING: Duration = Duration::from_secs(20);
 /// The secrets that a token is made from, by slot.
 pub(super) type Slots = BTreeMap<&'static str, Secret>;
 
-/// A token, and what else came with it.
+/// A token.
 pub(super) struct Made {
     pub(super) token: Secret,
     /// How long it lives.
     pub(super) lives: Option<Duration>,
-    /// A refresh token that replaces the one before.
-    pub(super) refresh_token: Option<Secret>,
 }
 
 /// The token of one service. In memory only.
@@ -48,7 +48,8 @@ struct State {
     /// What the rest was made from. Other secrets, other tokens: a revoked secret leaves no token behind.
     made_from: Slots,
     token: Option<(Secret, Instant)>,
-    refresh_token: Option<Secret>,
+    /// A refresh token that a provider gave and that could not be kept.
+    unkept: Option<Secret>,
     /// The last attempt's number, if it failed, and how.
     failed: Option<(u64, Failure)>,
 }
@@ -60,6 +61,7 @@ impl Tokens {
         service: &str,
         auth: &Auth,
         slots: Slots,
+        successors: Option<&Arc<dyn Successors>>,
         means: &Means<'_>,
     ) -> Result<Secret, Failure> {
         let ended_before = self.ended.load(Ordering::Acquire);
@@ -73,8 +75,11 @@ impl Tokens {
             .await
             .map_err(|_| late())?;
         if state.made_from != slots {
+            // What succeeds a refresh token does so whoever shows it.
+            let same = state.made_from.get("refresh_token") == slots.get("refresh_token");
             *state = State {
                 made_from: slots,
+                unkept: state.unkept.take().filter(|_| same),
                 ..State::default()
             };
         }
@@ -95,14 +100,22 @@ impl Tokens {
             means.client.clone(),
             means.base.clone(),
         );
+        let successors = successors.cloned();
         let making = means.tasks.spawn(async move {
-            let mut slots = state.made_from.clone();
-            if let Some(newer) = &state.refresh_token {
-                slots.insert("refresh_token", newer.clone());
-            }
+            let slots = state.made_from.clone();
             let deadline = Instant::now() + MAKING;
+            let asking = Asking {
+                service: &service,
+                auth: &auth,
+                client: &client,
+                deadline,
+            };
             let made = match &auth {
-                Auth::OAuth2 { .. } => oauth2::ask(&service, &auth, &slots, &client, deadline).await,
+                Auth::OAuth2 {
+                    grant: Grant::RefreshToken,
+                    ..
+                } => refresh(&asking, &slots, successors.as_ref(), &mut state.unkept).await,
+                Auth::OAuth2 { .. } => oauth2::ask(&asking, &slots).await.map(|granted| granted.made),
                 Auth::GitHubApp => github_app::ask(&service, &slots, &base, &client, deadline).await,
                 _ => key_pair::make(&service, &slots),
             };
@@ -132,12 +145,17 @@ fn keep(state: &mut OwnedMutexGuard<State>, number: u64, made: Result<Made, Fail
             let used = lives.saturating_sub(MARGIN.min(lives / 4));
             state.token = Some((made.token.clone(), Instant::now() + used));
             state.failed = None;
-            if made.refresh_token.is_some() {
-                state.refresh_token = made.refresh_token;
-            }
             Ok(made.token)
         }
         Err(failure) => {
+            let told = state
+                .failed
+                .as_ref()
+                .is_some_and(|(_, before)| before.code == failure.code);
+            if failure.code == Code::CredentialRefused && !told {
+                let remedy = failure.remedy.as_deref().unwrap_or_default();
+                tracing::warn!("{failure}; {remedy}");
+            }
             state.failed = Some((number, failure.clone()));
             Err(failure)
         }

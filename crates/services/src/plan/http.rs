@@ -61,7 +61,7 @@ impl HttpPlan {
                 &service.name,
                 &service.auth,
                 settings.auth.clone(),
-                Arc::clone(&shared.secrets),
+                shared.secrets.clone(),
             ),
             methods,
         }))

@@ -30,7 +30,7 @@ pub(super) fn plan(
         &service.name,
         &service.auth,
         settings.auth.clone(),
-        Arc::clone(&shared.secrets),
+        shared.secrets.clone(),
     );
     // An answer may say the same twice, as text and structured, and as a string in a string.
     let bytes = methods

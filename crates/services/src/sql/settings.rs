@@ -175,7 +175,7 @@ impl Bound {
                 service,
                 &[way],
                 settings.auth.clone(),
-                Arc::clone(&shared.secrets),
+                shared.secrets.clone(),
             )),
             dialer: shared.dialer.clone(),
             allow: Allow {

@@ -11,6 +11,7 @@ mod mcp;
 mod nats;
 mod places;
 mod programs;
+mod refresh;
 mod rig;
 mod scripts;
 mod shop;

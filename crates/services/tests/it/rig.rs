@@ -11,7 +11,7 @@ use dial::{Dialer, Resolve, ResolveError};
 use domain::{SessionId, UserId};
 use http::HeaderMap;
 use lifecycle::Tasks;
-use secret::{Reference, Secret, Source, Unresolved};
+use secret::{Custody, Reference, Secret, Source, Successors, Unresolved};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use services::{Answer, Bound, Call, Catalogue, Code, Failure, Problem, ServiceSettings, Services, Trust};
@@ -178,6 +178,7 @@ pub(crate) struct Setting {
     pub(crate) names: Names,
     pub(crate) trust: Trust,
     pub(crate) secrets: Secrets,
+    pub(crate) successors: Option<Arc<dyn Successors>>,
 }
 
 impl Setting {
@@ -204,6 +205,7 @@ impl Setting {
             names: Names::default(),
             trust: Trust::only(b"").unwrap(),
             secrets,
+            successors: None,
         }
     }
 
@@ -216,7 +218,10 @@ impl Setting {
         assert!(mistakes.is_empty(), "{mistakes:?}");
         let settings = BTreeMap::from([("crm".to_owned(), self.settings)]);
         let dialer = Dialer::new(Arc::new(self.names), dial::Settings::default());
-        let secrets = Arc::new(self.secrets.clone());
+        let secrets = Custody {
+            source: Arc::new(self.secrets.clone()),
+            successors: self.successors,
+        };
         let (services, problems) = Services::new(
             &catalogue,
             &settings,

@@ -94,6 +94,7 @@ const PROGRAMS: &[&str] = &[
     "sort",
     "split",
     "ss",
+    "ssh",
     "stat",
     "stty",
     "su",
