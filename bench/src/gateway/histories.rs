@@ -141,6 +141,7 @@ impl Told {
             tools: &self.tools,
             tool_choice: &ToolChoice::Auto,
             max_tokens: self.max_tokens,
+            chat_limit: Default::default(),
             thinking: Default::default(),
             cache: Default::default(),
         }

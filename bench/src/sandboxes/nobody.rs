@@ -8,7 +8,8 @@ use domain::SandboxId;
 use futures::StreamExt;
 use link::server::{Carrier, FileSource, LinkHandler, Outfit};
 use protocol::{
-    Content, Offered, Refusal, RefusalCode, SyncAnswer, SyncCall, SyncRequest, ToControl, TurnReply, TurnRequest,
+    Content, Offered, Refusal, RefusalCode, SignedUrl, SyncAnswer, SyncCall, SyncRequest, ToControl, TurnReply,
+    TurnRequest,
 };
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair};
 use secret::Secret;
@@ -53,7 +54,7 @@ impl LinkHandler for Nobody {
                 offers: contents.iter().map(wanted).collect(),
             },
             SyncRequest::Fetch { contents } => SyncAnswer::Fetch {
-                urls: vec![String::new(); contents.len()],
+                urls: vec![SignedUrl::default(); contents.len()],
             },
             SyncRequest::Record { files, .. } => {
                 self.recorded.fetch_add(files.len(), Ordering::SeqCst);
@@ -96,7 +97,7 @@ pub(crate) fn outfit() -> anyhow::Result<Outfit> {
 
 fn wanted(content: &Content) -> Offered {
     Offered::Upload {
-        url: format!("/v1/objects/{}", content.sha256),
+        url: format!("/v1/objects/{}", content.sha256).into(),
     }
 }
 

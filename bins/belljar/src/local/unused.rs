@@ -53,7 +53,7 @@ pub(super) fn remove(settings: &Settings, image: &str, json: bool) -> anyhow::Re
     // What was built on one of them has its layers, and is the control plane's to remove.
     meant.retain(|generation| generation.base.is_none());
     let used = used_images(settings)?;
-    for generation in meant.iter().filter(|generation| used.contains(&generation.digest)) {
+    if let Some(generation) = meant.iter().find(|generation| used.contains(&generation.digest)) {
         let uses = uses(settings, &generation.digest).context(UNKNOWN)?;
         bail!(
             "{} {} is in use, and nothing was removed:\n  {}\n`belljar archive` puts a session's files away, `belljar snapshot rm` and \

@@ -122,12 +122,7 @@ pub(super) async fn approve(client: &Client, arguments: &ApproveArguments, json:
 }
 
 /// Shows the whole request, and denies it.
-pub(super) async fn deny(
-    client: &Client,
-    approval: &str,
-    reason: Option<&str>,
-    json: bool,
-) -> Result<(), ClientError> {
+pub(super) async fn deny(client: &Client, approval: &str, reason: Option<&str>, json: bool) -> Result<(), ClientError> {
     let (approval, asked) = find(client, approval).await?;
     if !json {
         tell(&mut std::io::stderr().lock(), &asked).map_err(output)?;

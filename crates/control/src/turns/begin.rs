@@ -232,7 +232,11 @@ impl Control {
         let missing = lock(&active.calls).len().saturating_sub(given) as u64;
         // What failed calls changed outside is told with them; no token has less than a byte.
         let failed = brought.clone().filter(|result| result.is_error).count() + early.len();
-        let telling = if self.0.services.is_some() { missing + failed as u64 } else { 0 };
+        let telling = if self.0.services.is_some() {
+            missing + failed as u64
+        } else {
+            0
+        };
         let kept = early.values().fold(0, |sum: u64, bound| sum.saturating_add(*bound));
         self.results_bound(model, brought)
             .saturating_add(kept)

@@ -16,7 +16,7 @@ pub(crate) struct Objects {
 pub(crate) enum ObjectPlace {
     Nowhere,
     Local,
-    S3(Bucket),
+    S3(Box<Bucket>),
 }
 
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ pub(super) fn objects(reader: &mut Reader) -> Option<Objects> {
                     );
                 }
             }
-            ObjectPlace::S3(Bucket {
+            ObjectPlace::S3(Box::new(Bucket {
                 endpoint,
                 bucket: bucket?,
                 region: region?,
@@ -86,7 +86,7 @@ pub(super) fn objects(reader: &mut Reader) -> Option<Objects> {
                 access_key: access_key?,
                 secret_key: secret_key?,
                 session_token,
-            })
+            }))
         }
         _ => ObjectPlace::Local,
     };
