@@ -242,7 +242,7 @@ mod tests {
         ];
         for (columns, kept) in tables {
             let row = row();
-            let narrow = drawn(&[row.clone()], columns, Some(80));
+            let narrow = drawn(std::slice::from_ref(&row), columns, Some(80));
             assert!(narrow.iter().all(|line| line.chars().count() <= 80), "{narrow:#?}");
             let heads = narrow[0].replace("(UTC)", "");
             let heads = heads.split_whitespace().collect::<Vec<_>>().join(" ");
