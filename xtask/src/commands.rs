@@ -12,12 +12,20 @@ const PAGE: &str = "docs/commands.md";
 pub(crate) fn page(check: bool) -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = root.parent().context("the workspace has a folder")?;
-    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    let printed = cargo
-        .args(["run", "--quiet", "--locked", "--package", "belljar", "--", "page"])
+    // As all programs are built for the tests: alone it would be built from other crates.
+    let built = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+        .args(["build", "--quiet", "--locked", "--workspace", "--bins"])
+        .status()
+        .context("cargo build could not be started")?;
+    if !built.success() {
+        bail!("the program could not be built ({built})");
+    }
+    let program = std::env::current_exe().context("find where programs are built")?;
+    let printed = Command::new(program.with_file_name("belljar"))
+        .arg("page")
         .stderr(Stdio::inherit())
         .output()
-        .context("cargo run could not be started")?;
+        .context("the program could not be started")?;
     if !printed.status.success() {
         bail!("the program did not print its commands ({})", printed.status);
     }
