@@ -38,7 +38,7 @@ impl LinkHandler for Nobody {
         Err(denied())
     }
 
-    async fn resolve(&self, _: SandboxId, _: &Secret, _: &str) -> Result<(), Refusal> {
+    async fn resolve(&self, _: SandboxId, _: &Secret, _: &str) -> Result<Option<u32>, Refusal> {
         Err(denied())
     }
 

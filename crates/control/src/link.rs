@@ -77,7 +77,7 @@ impl LinkHandler for Control {
         })
     }
 
-    async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
+    async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<Option<u32>, Refusal> {
         let Guest { live, using: _using } = self.authorized(sandbox, token).await?;
         self.name(&live, name).await
     }

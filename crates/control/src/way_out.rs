@@ -10,8 +10,9 @@ use lifecycle::Tasks;
 use link::server::{Carrier, Connection};
 use policy::Destination;
 use protocol::{Denial, Refusal, RefusalCode};
+use sandbox::capture::{NAMES, Synthetic};
 use serde_json::json;
-use store::{Asker, AuditEntry};
+use store::{Asker, AuditEntry, StoreError};
 use tokio::time::sleep;
 
 use crate::Control;
@@ -56,6 +57,8 @@ impl Control {
             return Err(self.no_way(live, Target::new(host, port, "tcp")).await);
         };
         self.know_rights(live).await?;
+        let named = self.name_at(live, host).await?;
+        let host = named.as_deref().unwrap_or(host);
         match broker.admit(live.session, host, port) {
             Ok(admitted) => {
                 if let Ok(destination) = Destination::parse(host) {
@@ -108,15 +111,32 @@ impl Control {
         self.denied(live, denied).await
     }
 
-    /// Whether a name may be known inside. Nothing is resolved.
-    pub(crate) async fn name(&self, live: &Live, name: &str) -> Result<(), Refusal> {
+    /// The name that a synthetic address of the session stands for: a program may have it from an earlier sandbox of the session,
+    /// or from the one that this was forked from.
+    async fn name_at(&self, live: &Live, host: &str) -> Result<Option<String>, Refusal> {
+        let Some(number) = host.parse().ok().and_then(Synthetic::number) else {
+            return Ok(None);
+        };
+        let named = self.0.store.name_at(Asker::System, live.session, number).await;
+        named.map_err(|error| unread(live, &error))
+    }
+
+    /// Whether a name may be known inside, and the number of its address in this session. Nothing is resolved.
+    pub(crate) async fn name(&self, live: &Live, name: &str) -> Result<Option<u32>, Refusal> {
         let Some(broker) = &self.0.broker else {
             return Err(self.no_way(live, Target::new(name, 53, "dns")).await);
         };
         self.know_rights(live).await?;
-        match broker.resolve(live.session, name) {
-            Ok(()) => Ok(()),
-            Err(denied) => Err(self.denied(live, denied).await),
+        if let Err(denied) = broker.resolve(live.session, name) {
+            return Err(self.denied(live, denied).await);
+        }
+        let number = self.0.store.address_of(Asker::System, live.session, name, NAMES).await;
+        match number.map_err(|error| unread(live, &error))? {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let words = format!("this session has asked for {NAMES} names, and no further one gets an address");
+                Err(Refusal::new(RefusalCode::Unavailable, words))
+            }
         }
     }
 
@@ -248,6 +268,15 @@ impl Control {
             }
         }
     }
+}
+
+/// The addresses of a session cannot be read at present.
+fn unread(live: &Live, error: &StoreError) -> Refusal {
+    tracing::warn!(session = %live.session, error = with_causes(error), "the names of a session's addresses cannot be read");
+    Refusal::new(
+        RefusalCode::Unavailable,
+        "the names of this session's addresses cannot be read at present",
+    )
 }
 
 fn entry(record: &Record, run: Option<RunId>) -> AuditEntry {

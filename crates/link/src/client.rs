@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Empty, Full, Limited, StreamBody};
@@ -20,8 +20,8 @@ use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use lifecycle::Tasks;
 use protocol::{
-    BETA_HEADER, EarlyResults, Hello, ModelRoute, NameRequest, Refusal, SYNC_BYTES, ServiceError, ServiceFailure,
-    SyncAnswer, SyncCall, TurnReply, TurnRequest, VersionError,
+    BETA_HEADER, EarlyResults, Hello, ModelRoute, NameAnswer, NameRequest, Refusal, SYNC_BYTES, ServiceError,
+    ServiceFailure, SyncAnswer, SyncCall, TurnReply, TurnRequest, VersionError,
 };
 use secret::Secret;
 use serde::Serialize;
@@ -248,13 +248,34 @@ impl Client {
         self.say("hand in results", "/v1/results", results).await
     }
 
-    /// Asks whether a name may have an address.
+    /// Asks whether a name may have an address, and which; none where the control plane is too old to say.
     ///
     /// # Errors
     /// [`ClientError`]; `Refused` where it may not.
-    pub async fn resolve(&self, name: &str) -> Result<(), ClientError> {
+    pub async fn resolve(&self, name: &str) -> Result<Option<u32>, ClientError> {
+        let attempt = "ask for a name";
         let name = NameRequest { name: name.to_owned() };
-        self.say("ask for a name", "/v1/names", &name).await
+        let asked = async {
+            let mut request = self.request(attempt, Method::POST, "/v1/names", body_of(&name))?;
+            request
+                .headers_mut()
+                .insert(ACCEPT, HeaderValue::from_static("application/json"));
+            let response = self.send(attempt, request).await?;
+            match response.status() {
+                StatusCode::NO_CONTENT => Ok(None),
+                status @ StatusCode::OK => {
+                    let body = read(attempt, response, FAILURE_BYTES).await?;
+                    let answer: Result<NameAnswer, _> = serde_json::from_slice(&body);
+                    answer
+                        .map(|answer| Some(answer.number))
+                        .map_err(|_| ClientError::Malformed { attempt, status })
+                }
+                _ => Err(refused(attempt, response).await),
+            }
+        };
+        timeout(PROMPT, asked)
+            .await
+            .unwrap_or(Err(ClientError::Silent { attempt }))
     }
 
     /// Posts what is answered by a yes or a no.
@@ -480,9 +501,7 @@ impl Client {
         path: &str,
         value: &impl Serialize,
     ) -> Result<Response<Incoming>, ClientError> {
-        let body = Full::new(Bytes::from(serde_json::to_vec(value).unwrap_or_default()));
-        let body = body.map_err(|never| match never {}).boxed_unsync();
-        self.send(attempt, self.request(attempt, Method::POST, path, body)?)
+        self.send(attempt, self.request(attempt, Method::POST, path, body_of(value))?)
             .await
     }
 
@@ -553,6 +572,11 @@ async fn refused(attempt: &'static str, response: Response<Incoming>) -> ClientE
 
 fn refusal(attempt: &'static str, status: StatusCode, body: &[u8]) -> ClientError {
     serde_json::from_slice::<Refusal>(body).map_or(ClientError::Malformed { attempt, status }, ClientError::Refused)
+}
+
+fn body_of(value: &impl Serialize) -> Body {
+    let body = Full::new(Bytes::from(serde_json::to_vec(value).unwrap_or_default()));
+    body.map_err(|never| match never {}).boxed_unsync()
 }
 
 fn empty() -> Body {

@@ -55,8 +55,9 @@ pub trait LinkHandler: Send + Sync + 'static {
         port: u16,
     ) -> Result<Box<dyn Carrier>, Refusal>;
 
-    /// A name that somebody inside asked for. `Ok` lets them have a synthetic address; nothing is resolved.
-    async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal>;
+    /// A name that somebody inside asked for. `Ok` lets them have a synthetic address, the one with that number if it says one;
+    /// nothing is resolved.
+    async fn resolve(&self, sandbox: SandboxId, token: &Secret, name: &str) -> Result<Option<u32>, Refusal>;
 
     /// A call of a service that somebody inside made. The body of the answer is read as fast as they read it; dropping it
     /// means that nobody wants the rest.

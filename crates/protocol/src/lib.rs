@@ -3,7 +3,8 @@
 //! Wire types and versions only: no IO. The link is HTTP/1.1 on a unix socket. `POST /v1/control` is upgraded to the
 //! control stream: a [`Hello`] from each side, then one JSON value a line, [`ToRuntime`] one way and [`ToControl`] the
 //! other. `POST /v1/turns` is a [`TurnRequest`], answered by a [`TurnReply`] or a [`Refusal`]; `POST /v1/results` hands in
-//! [`EarlyResults`]. `CONNECT name:port` is a connection that somebody inside opened; `POST /v1/names` a [`NameRequest`];
+//! [`EarlyResults`]. `CONNECT name:port` is a connection that somebody inside opened; `POST /v1/names` a [`NameRequest`],
+//! answered by a [`NameAnswer`];
 //! `POST /v1/services` a [`ServiceRequest`], answered by the bytes of a result or by a [`ServiceError`]; `POST
 //! /v1/models/ROUTE` a request in the language of its [`ModelRoute`], answered so or by a [`ServiceError`]. `GET` and `PUT
 //! /v1/files/N` carry the bytes of a file that the control plane asked for on the control stream. `POST /v1/sync` is a
@@ -32,7 +33,8 @@ pub use sync::{
     SYNC_ITEMS, SYNC_PARTS, SYNC_PIECES, SignedUrl, SyncAnswer, SyncCall, SyncCursor, SyncRequest, ToSync,
 };
 pub use turn::{
-    CallTime, Denial, EarlyResults, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest,
+    CallTime, Denial, EarlyResults, NameAnswer, NameRequest, Refusal, RefusalCode, StopReason, ToolChoice, TurnReply,
+    TurnRequest,
 };
 pub use version::{Hello, PROTOCOL, VersionError};
 

@@ -106,6 +106,13 @@ pub struct NameRequest {
     pub name: String,
 }
 
+/// The address that a name has in this session, for a runtime that accepts JSON as the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct NameAnswer {
+    /// Counts the session's synthetic addresses, from 0.
+    pub number: u32,
+}
+
 /// Why the control plane said no.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]

@@ -17,6 +17,7 @@
 //! approvals                                  what people were asked, and said
 //! service_writes                             what was changed outside, once
 //! files                                      what workspaces hold, and the object store
+//! addresses                                  which name each synthetic address stands for
 //! generations                                what images were made, and which disks lie on them
 //! history, events, compaction, skipped       what was said and what watchers see
 //! snapshots                                  what is kept of files, and goes back with what was said
@@ -25,6 +26,7 @@
 //! installation                               which one this is
 //! ```
 
+mod addresses;
 mod approvals;
 mod asker;
 mod audit;

@@ -26,6 +26,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0012_behind.sql"),
     include_str!("../migrations/0013_service_writes.sql"),
     include_str!("../migrations/0014_results.sql"),
+    include_str!("../migrations/0015_addresses.sql"),
 ];
 
 /// Says in the file's header that it is ours (`BELJ`).

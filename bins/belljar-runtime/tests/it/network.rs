@@ -69,7 +69,7 @@ for family in (socket.AF_INET, socket.AF_INET6):
     print(address[0], len(got))
 ";
     let said = jail.python(script).await;
-    assert_eq!(said, "198.18.0.16 250000\nfdbe:11a6:a12::10 250000\n");
+    assert_eq!(said, "198.18.0.20 250000\nfdbe:11a6:a12::14 250000\n");
     assert_eq!(
         jail.seen()
             .iter()

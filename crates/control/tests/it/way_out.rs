@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use control::{NewPrompt, Outside};
+use control::{NewFork, NewPrompt, Outside};
 use dial::{Dialer, Resolve, ResolveError};
 use domain::{Delivery, Door, Event};
 use egress::{Broker, Limits, Rule, Rules, Surroundings};
 use rustls::RootCertStore;
+use sandbox::capture::Synthetic;
 use secret::{Reference, Secret};
 use serde_json::json;
 use store::Target;
@@ -120,4 +121,39 @@ async fn a_name_is_known_where_scope_and_rules_both_say_so() {
         layer("docs.example.com").is_some_and(|layer| layer.starts_with("session")),
         "{denied:#?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_keeps_its_address_in_every_sandbox_of_its_session_and_in_its_forks() {
+    let world = World::new(differs()).await;
+    let (other, result) = tried(&world, world.target(), "resolve other.example.com").await;
+    assert!(!result.contains("resolved"), "what no rule names has none: {result}");
+    let (accepted, result) = tried(&world, world.target(), "resolve docs.example.com").await;
+    assert!(result.contains("resolved to Some(0)"), "{result}");
+    let new = NewFork {
+        count: 1,
+        snapshot: None,
+        scope: None,
+    };
+    let fork = world.control.fork(world.asker, accepted.session, new).await.unwrap()[0].id;
+    let address = Synthetic::of(0);
+    let refused = Synthetic::of(1);
+    // A fork has a sandbox of its own, in which nobody ever asked for the name.
+    for session in [fork, accepted.session] {
+        for (address, connects) in [
+            (IpAddr::from(address.v4), true),
+            (address.v6.into(), true),
+            (refused.v4.into(), false),
+        ] {
+            let code = format!("connect {address} 443");
+            let (_, result) = tried(&world, Target::Session(session), &code).await;
+            assert_eq!(result.contains("connected"), connects, "{code}: {result}");
+        }
+        let (_, result) = tried(&world, Target::Session(session), "resolve docs.example.com").await;
+        assert!(result.contains("resolved to Some(0)"), "{result}");
+    }
+    // In a session that has not asked it stands for nothing.
+    let code = format!("connect {} 443", address.v4);
+    let (_, result) = tried(&world, Target::Session(other.session), &code).await;
+    assert!(!result.contains("connected"), "{result}");
 }

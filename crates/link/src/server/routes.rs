@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, UPGRADE};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited, StreamBody};
@@ -14,9 +14,9 @@ use hyper::body::{Frame, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use protocol::{
-    BETA_HEADER, EarlyResults, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute, NameRequest, Refusal, RefusalCode,
-    SERVICE_REQUEST_BYTES, SERVICE_REQUEST_PARTS, SYNC_BYTES, SYNC_PARTS, ServiceError, ServiceFailure, ServiceRequest,
-    SyncCall, TurnRequest,
+    BETA_HEADER, EarlyResults, MODEL_REQUEST_BYTES, ModelRequest, ModelRoute, NameAnswer, NameRequest, Refusal,
+    RefusalCode, SERVICE_REQUEST_BYTES, SERVICE_REQUEST_PARTS, SYNC_BYTES, SYNC_PARTS, ServiceError, ServiceFailure,
+    ServiceRequest, SyncCall, TurnRequest,
 };
 use secret::Secret;
 use serde::Serialize;
@@ -120,12 +120,17 @@ async fn route(
         }
         ("POST", "/v1/names") => {
             let token = token(&request)?;
+            // One of the release before understands a yes without anything.
+            let numbers = request.headers().contains_key(ACCEPT);
             let asked: NameRequest = read(request, NAME_BYTES).await?;
             if !is_name(&asked.name) {
                 return Err(invalid("this is no host name"));
             }
-            link.handler.resolve(link.sandbox, &token, &asked.name).await?;
-            Ok(empty(StatusCode::NO_CONTENT))
+            let number = link.handler.resolve(link.sandbox, &token, &asked.name).await?;
+            Ok(match number.filter(|_| numbers) {
+                Some(number) => json(StatusCode::OK, &NameAnswer { number }),
+                None => empty(StatusCode::NO_CONTENT),
+            })
         }
         ("POST", "/v1/services") => Ok(service(request, link).await.unwrap_or_else(|failure| fail(&failure))),
         ("POST", path) if path.starts_with(MODELS) => {

@@ -252,9 +252,9 @@ impl LinkHandler for Answers {
         Err(denied())
     }
 
-    async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
+    async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<Option<u32>, Refusal> {
         self.see(token, format!("resolve {name}"))?;
-        if name == "good.test" { Ok(()) } else { Err(denied()) }
+        if name == "good.test" { Ok(None) } else { Err(denied()) }
     }
 
     async fn service(

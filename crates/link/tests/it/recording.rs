@@ -232,7 +232,8 @@ fn follows(heard: &[Said], recorded: &[Said]) -> Option<bool> {
 /// What is said on a connection, one direction of it.
 #[derive(PartialEq, Debug)]
 enum Said {
-    /// The head of a request or of an answer; without its date.
+    /// The head of a request or of an answer; without its date, and without what is accepted, which the release before does not
+    /// read.
     Head(String, BTreeMap<String, String>),
     /// A whole body, or a line of the control stream; without the name of a build.
     Json(Value),
@@ -252,7 +253,7 @@ fn said(bytes: &[u8]) -> Vec<Said> {
             .lines()
             .filter_map(|line| line.split_once(": "))
             .map(|(name, value)| (name.to_lowercase(), value.to_owned()))
-            .filter(|(name, _)| name != "date")
+            .filter(|(name, _)| name != "date" && name != "accept")
             .collect();
         let length = headers.get("content-length").map(|length| length.parse().unwrap());
         let chunked = headers.contains_key("transfer-encoding");

@@ -102,7 +102,7 @@ async fn a_turn_has_the_connection_of_the_one_before_and_another_where_that_is_c
 #[tokio::test]
 async fn a_name_is_let_through_or_denied() {
     let rig = rig();
-    within(rig.client.resolve("good.test")).await.unwrap();
+    assert_eq!(within(rig.client.resolve("good.test")).await.unwrap(), Some(7));
     let denied = within(rig.client.resolve("bad.test")).await.unwrap_err();
     assert_eq!(code(denied), RefusalCode::Denied);
 }

@@ -134,10 +134,10 @@ impl LinkHandler for Handler {
         Ok(Box::new(Echo))
     }
 
-    async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<(), Refusal> {
+    async fn resolve(&self, _: SandboxId, token: &Secret, name: &str) -> Result<Option<u32>, Refusal> {
         self.see(token, format!("resolve {name}"))?;
         if name == "good.test" {
-            return Ok(());
+            return Ok(Some(7));
         }
         Err(Refusal::new(RefusalCode::Denied, "no rule allows it"))
     }

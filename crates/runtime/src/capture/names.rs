@@ -1,16 +1,13 @@
 //! One synthetic address for each name, so that a connection can be carried with the name that it was meant for.
+//!
+//! Which one is the control plane's to say, so that a session keeps its addresses in every sandbox. One that nobody asked for
+//! here, since it was written down in another, is carried as it is: the control plane knows it.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use sandbox::capture::{SYNTHETIC_V4, SYNTHETIC_V6};
-
-/// Names that may have an address; each was asked of the control plane, and its address is good while the sandbox lives.
-const MOST: u32 = 10_000;
-
-/// The addresses before this one are the resolver's own.
-const FIRST: u32 = 16;
+use sandbox::capture::{NAMES, Synthetic};
 
 #[derive(Default)]
 pub(super) struct Names(Mutex<Table>);
@@ -18,50 +15,31 @@ pub(super) struct Names(Mutex<Table>);
 #[derive(Default)]
 struct Table {
     by_name: HashMap<Arc<str>, u32>,
-    /// The name of each number, counted from 0.
-    names: Vec<Arc<str>>,
-}
-
-/// The two addresses of a name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Addresses {
-    pub(super) v4: Ipv4Addr,
-    pub(super) v6: Ipv6Addr,
+    by_number: HashMap<u32, Arc<str>>,
 }
 
 impl Names {
-    /// The addresses of a name: always the same, and never another's. None: there are too many names.
-    pub(super) fn addresses(&self, name: &str) -> Option<Addresses> {
+    /// The addresses of a name: those with the number that the control plane gave it; where it is too old to give any, always
+    /// the same, and never another's. None: there are too many names.
+    pub(super) fn addresses(&self, name: &str, given: Option<u32>) -> Option<Synthetic> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(number) = table.by_name.get(name) {
-            return Some(Addresses::of(*number));
+        let known = table.by_name.get(name).copied();
+        if let Some(number) = known.filter(|known| given.is_none_or(|given| given == *known)) {
+            return Some(Synthetic::of(number));
         }
-        let number = u32::try_from(table.names.len()).ok().filter(|number| *number < MOST)?;
+        let number = given.or_else(|| (0..NAMES).find(|number| !table.by_number.contains_key(number)));
+        let number = number.filter(|number| *number < NAMES)?;
         let name: Arc<str> = name.into();
-        table.names.push(Arc::clone(&name));
+        table.by_number.insert(number, Arc::clone(&name));
         table.by_name.insert(name, number);
-        Some(Addresses::of(number))
+        Some(Synthetic::of(number))
     }
 
     /// The name that has this address.
     pub(super) fn name(&self, address: IpAddr) -> Option<Arc<str>> {
-        let number = match address {
-            IpAddr::V4(address) => u32::from(address).checked_sub(u32::from(SYNTHETIC_V4.0))?,
-            IpAddr::V6(address) => u32::try_from(u128::from(address).checked_sub(u128::from(SYNTHETIC_V6.0))?).ok()?,
-        };
-        let number = usize::try_from(number.checked_sub(FIRST)?).ok()?;
+        let number = Synthetic::number(address)?;
         let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        table.names.get(number).cloned()
-    }
-}
-
-impl Addresses {
-    fn of(number: u32) -> Self {
-        let offset = number + FIRST;
-        Self {
-            v4: (u32::from(SYNTHETIC_V4.0) + offset).into(),
-            v6: (u128::from(SYNTHETIC_V6.0) + u128::from(offset)).into(),
-        }
+        table.by_number.get(&number).cloned()
     }
 }
 
@@ -72,10 +50,10 @@ mod tests {
     #[test]
     fn a_name_keeps_its_addresses_and_they_lead_back_to_it() {
         let names = Names::default();
-        let first = names.addresses("a.test").unwrap();
-        let second = names.addresses("b.test").unwrap();
+        let first = names.addresses("a.test", None).unwrap();
+        let second = names.addresses("b.test", None).unwrap();
         assert_ne!(first, second);
-        assert_eq!(names.addresses("a.test"), Some(first));
+        assert_eq!(names.addresses("a.test", None), Some(first));
         for (addresses, name) in [(first, "a.test"), (second, "b.test")] {
             assert_eq!(names.name(addresses.v4.into()).as_deref(), Some(name));
             assert_eq!(names.name(addresses.v6.into()).as_deref(), Some(name));
@@ -83,32 +61,23 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_was_never_given_has_no_name() {
+    fn a_name_has_the_addresses_that_it_was_given() {
         let names = Names::default();
-        names.addresses("a.test").unwrap();
-        for address in [
-            "198.18.0.1",
-            "198.18.0.17",
-            "93.184.216.34",
-            "0.0.0.0",
-            "::1",
-            "fdbe:11a6:a12::1",
-            "ffff::",
-        ] {
-            assert_eq!(names.name(address.parse().unwrap()), None, "{address}");
-        }
+        assert_eq!(names.addresses("a.test", Some(7)), Some(Synthetic::of(7)));
+        assert_eq!(names.addresses("a.test", Some(7)), Some(Synthetic::of(7)));
+        assert_eq!(names.name(Synthetic::of(7).v4.into()).as_deref(), Some("a.test"));
+        assert_eq!(names.name(Synthetic::of(0).v4.into()), None);
+        assert_eq!(names.addresses("b.test", Some(NAMES)), None);
     }
 
     #[test]
     fn there_is_an_end_to_names_and_the_ones_before_stay() {
         let names = Names::default();
-        let first = names.addresses("0.test");
-        for number in 1..MOST {
-            assert!(names.addresses(&format!("{number}.test")).is_some());
+        let first = names.addresses("0.test", None);
+        for number in 1..NAMES {
+            assert!(names.addresses(&format!("{number}.test"), Some(number)).is_some());
         }
-        assert_eq!(names.addresses("one.too.many"), None);
-        assert_eq!(names.addresses("0.test"), first);
-        let last = names.addresses(&format!("{}.test", MOST - 1)).unwrap();
-        assert!(last.v4.octets()[1] == 18 || last.v4.octets()[1] == 19, "{last:?}");
+        assert_eq!(names.addresses("one.too.many", None), None);
+        assert_eq!(names.addresses("0.test", None), first);
     }
 }

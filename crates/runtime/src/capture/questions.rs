@@ -59,7 +59,7 @@ impl Resolver {
             return question.answer(Code::Refused);
         }
         match self.client.resolve(&question.name).await {
-            Ok(()) => match self.names.addresses(&question.name) {
+            Ok(number) => match self.names.addresses(&question.name, number) {
                 Some(addresses) => question.address(addresses.v4, addresses.v6),
                 None => question.answer(Code::ServerFailure),
             },

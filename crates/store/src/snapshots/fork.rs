@@ -9,7 +9,7 @@ use crate::head::Head;
 use crate::row::Row;
 use crate::skipped::Skipped;
 use crate::writer::Work;
-use crate::{Asker, AuditEntry, Store, StoreError, Target, audit, narrowings, prompts};
+use crate::{Asker, AuditEntry, Store, StoreError, Target, addresses, audit, narrowings, prompts};
 
 /// Forks that are made at once.
 const MOST: u32 = 16;
@@ -182,6 +182,7 @@ impl Parent {
                 binds![session, *through],
             );
         }
+        addresses::copy(work, self.head.session, session);
         for row in &self.narrowings {
             narrowings::insert(work, session, row.text("scope")?);
         }

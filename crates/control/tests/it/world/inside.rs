@@ -464,7 +464,7 @@ impl Runtime {
 }
 
 impl Hands for Runtime {
-    /// `hang` never ends, `background N` says that programs in the background run for N seconds, `wait` waits to be released, `long N` says N bytes, `join A B` says AB, `shout N` shows N letters as its progress and waits, `connect HOST PORT` and `resolve NAME` try the way out, `service NAME.METHOD ARGUMENTS` calls a service; all else is said back.
+    /// `hang` never ends, `background N` says that programs in the background run for N seconds, `wait` waits to be released, `long N` says N bytes, `join A B` says AB, `shout N` shows N letters as its progress and waits, `connect HOST PORT` and `resolve NAME` try the way out (the latter says the number of the address), `service NAME.METHOD ARGUMENTS` calls a service; all else is said back.
     async fn use_tool(&self, call: &ToolCall, limits: &RunLimits) -> ToolResult {
         let code = call.input["code"].as_str().unwrap_or_default().to_owned();
         let mut lines = code.lines();
@@ -504,7 +504,7 @@ impl Hands for Runtime {
                 Err(error) => error.to_string(),
             },
             ["resolve", name] => match self.client.resolve(name).await {
-                Ok(()) => "resolved".to_owned(),
+                Ok(number) => format!("resolved to {number:?}"),
                 Err(error) => error.to_string(),
             },
             ["service", method, ref arguments @ ..] => self.service(call, method, &arguments.join(" ")).await,
