@@ -22,6 +22,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use crate::arguments::DevArguments;
 use crate::config::Settings;
 use crate::end::End;
+use crate::process::EndSignals;
 use crate::{process, sources, wiring};
 
 use gateway::DirectGateway;
@@ -33,7 +34,11 @@ pub(crate) const SUPERVISE: &str = "supervise";
 /// Talks with the agent, or has it do one job.
 pub(crate) fn dev(settings: &Settings, arguments: &DevArguments, json: bool) -> anyhow::Result<End> {
     process::close_to_others();
-    process::runtime()?.block_on(run(settings, arguments, json))
+    let runtime = process::runtime()?;
+    let end = runtime.block_on(run(settings, arguments, json));
+    // A line that was waited for may never come.
+    runtime.shutdown_background();
+    end
 }
 
 async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyhow::Result<End> {
@@ -48,7 +53,16 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
         .clone()
         .or_else(|| settings.server.model.clone())
         .unwrap_or_default();
-    let model = providers.model(&model)?.clone();
+    let models = providers.chain(&model)?;
+    if let Some(model) = models
+        .iter()
+        .find(|model| settings.budget.run.is_some() && model.price.is_none())
+    {
+        bail!(
+            "budget.run cannot be kept with model {:?}, which has no price: write one, or leave budget.run out",
+            model.name
+        );
+    }
     let workspace = std::env::current_dir().context("cannot find the current folder")?;
     let catalogue = if arguments.skills.is_dir() {
         skills::catalogue(&skills::load_folder(&arguments.skills)?.0)
@@ -58,10 +72,17 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
     let supervisor = supervisor(&workspace, &arguments.skills, arguments.no_jail)?;
     let screen = Mutex::new(Screen::standard(json));
     let hands = LocalHands::new(&workspace, &arguments.skills, supervisor, &screen)?;
-    let gateway = DirectGateway::new(providers, model, agent::system_prompt(&catalogue, &[]), &screen);
+    let gateway = DirectGateway::new(
+        providers,
+        models,
+        agent::system_prompt(&catalogue, &[]),
+        settings.budget.run,
+        &screen,
+    );
 
     let limits = settings.run;
-    let job = async |prompt: &str| {
+    let mut signals = EndSignals::listen()?;
+    let job = async |prompt: &str, signals: &mut EndSignals| {
         let began = Instant::now();
         gateway.prompt(prompt);
         let tools = agent::definitions().iter().map(|tool| tool.name.clone()).collect();
@@ -76,8 +97,7 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
         };
         let cancel = async {
             tokio::select! {
-                // Without signals there is nothing that could cancel.
-                told = process::told_to_end() => if told.is_err() { std::future::pending::<()>().await },
+                () = signals.told() => {}
                 () = tokio::time::sleep(limits.wall()) => {}
             }
         };
@@ -94,7 +114,7 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
         })
     };
     if let Some(prompt) = &arguments.prompt {
-        return job(prompt).await;
+        return job(prompt, &mut signals).await;
     }
     let person = std::io::stdin().is_terminal();
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
@@ -103,8 +123,12 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
             let mut notes = std::io::stderr();
             write!(notes, "› ").and_then(|()| notes.flush()).map_err(cli::output)?;
         }
-        match lines.next_line().await.context("cannot read the standard input")? {
-            Some(line) if !line.trim().is_empty() => job(&line).await.map(|_| ())?,
+        let line = tokio::select! {
+            line = lines.next_line() => line.context("cannot read the standard input")?,
+            () = signals.told() => return Ok(End::Done),
+        };
+        match line {
+            Some(line) if !line.trim().is_empty() => job(&line, &mut signals).await.map(|_| ())?,
             Some(_) => {}
             None => return Ok(End::Done),
         }

@@ -13,7 +13,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
 use secret::Secret;
 use secrets::Environment;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use zeroize::Zeroizing;
 
@@ -54,14 +54,32 @@ pub(crate) fn raise_descriptors() {
     }
 }
 
-/// Returns when the process is told to end (SIGTERM, Ctrl-C).
-pub(crate) async fn told_to_end() -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// Hears that the process is told to end (SIGTERM, Ctrl-C); what comes while nobody waits for it is heard by the next who does.
+pub(crate) struct EndSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl EndSignals {
+    pub(crate) fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
+        })
     }
+
+    /// Returns when it is told.
+    pub(crate) async fn told(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Returns when the process is told to end.
+pub(crate) async fn told_to_end() -> anyhow::Result<()> {
+    EndSignals::listen()?.told().await;
     Ok(())
 }
 

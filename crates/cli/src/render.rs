@@ -321,8 +321,16 @@ impl Render {
         match delta {
             Delta::Text { message, offset, text } => self.text(*message, *offset, text),
             Delta::Thinking { .. } => self.pass("thinking"),
-            Delta::ToolProgress { .. } => Ok(()),
+            Delta::ToolProgress { call, text } => self.progress(call, text),
         }
+    }
+
+    /// The last thing that a tool's program has said while it works.
+    fn progress(&mut self, call: &ToolCallId, text: &str) -> io::Result<()> {
+        let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+        let line = self.tools.get(call).zip(last);
+        let line = line.map(|(tool, last)| format!("{}: {last}", tool.name));
+        line.map_or(Ok(()), |line| self.pass(&line))
     }
 
     /// A whole message: what was not written yet of an answer; a prompt where prompts are drawn.

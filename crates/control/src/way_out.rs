@@ -131,9 +131,12 @@ impl Control {
             return Err(self.denied(live, denied).await);
         }
         let number = self.0.store.address_of(Asker::System, live.session, name, NAMES).await;
-        match number.map_err(|error| unread(live, &error))? {
-            Some(number) => Ok(Some(number)),
-            None => {
+        match number {
+            Ok(Some(number)) => Ok(Some(number)),
+            // What builds an image is no session: its sandbox is its only one.
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(unread(live, &error)),
+            Ok(None) => {
                 let words = format!("this session has asked for {NAMES} names, and no further one gets an address");
                 Err(Refusal::new(RefusalCode::Unavailable, words))
             }

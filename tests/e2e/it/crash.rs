@@ -142,14 +142,16 @@ fn disturbed(world: &World, belljar: &Installation, session: &str, strikes: &[(V
         watched.assert_whole();
         stored.assert_whole();
         let durable: Vec<_> = watched.0.iter().filter(|frame| frame["number"].is_i64()).collect();
-        // Who watched a run left at its end; a sandbox that was struck by then is told of later.
+        // Who watched a run left at its end; a sandbox that was struck by then is told of later, and so is a call of a service
+        // that was under way when its sandbox was struck.
         let (seen, later) = stored.0.split_at(durable.len().min(stored.0.len()));
         assert_eq!(
             durable,
             seen.iter().collect::<Vec<_>>(),
             "the watcher saw something else than was stored"
         );
-        assert!(later.iter().all(|event| event["type"] == "sandbox"), "{later:?}");
+        let told_later = |event: &serde_json::Value| event["type"] == "sandbox" || event["type"] == "service_called";
+        assert!(later.iter().all(told_later), "{later:?}");
         assert_eq!(stored.last_state(), "done");
         assert!(status.success(), "belljar run ended with {status}");
         let users = stored

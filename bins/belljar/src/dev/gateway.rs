@@ -7,7 +7,7 @@ use agent::{Gateway, GatewayError};
 use bytes::Bytes;
 use causes::with_causes;
 use cli::Screen;
-use domain::{Author, Block, Delta, Event, Message, MessageId, Price, Role, Timestamp, ToolCall, UserId};
+use domain::{Author, Block, Delta, Event, Message, MessageId, Money, Role, Timestamp, ToolCall, ToolResult, UserId};
 use llm::{Counted, Head, Reply, StreamEvent, request_body};
 use protocol::{Refusal, RefusalCode, TurnReply, TurnRequest};
 use providers::{Model, ModelError, Providers};
@@ -15,11 +15,16 @@ use providers::{Model, ModelError, Providers};
 /// Tries of one turn; the client of the models tries each of them several times by itself.
 const ATTEMPTS: u32 = 2;
 
-/// Calls the model itself and keeps the history in memory.
+/// What a model is told of a call that was under way when its run was ended.
+const CUT_OFF: &str = "The run was ended before this call had a result. It may have taken effect, in whole or in part: look before you repeat it.";
+
+/// Calls the model itself, and those that stand in for it, and keeps the history in memory.
 pub(crate) struct DirectGateway<'s> {
     providers: Providers,
-    model: Arc<Model>,
+    models: Vec<Arc<Model>>,
     system: String,
+    /// The most that one run may cost.
+    cap: Option<Money>,
     history: Mutex<History>,
     screen: &'s Mutex<Screen>,
     user: UserId,
@@ -27,29 +32,69 @@ pub(crate) struct DirectGateway<'s> {
 
 #[derive(Default)]
 struct History {
-    /// Each message as the model's provider is sent it.
-    messages: Vec<Bytes>,
+    messages: Vec<Message>,
     /// The turn whose results stand in the history: a repeat adds nothing.
     turn: u32,
+    /// What the run has cost so far.
+    spent: Money,
+}
+
+impl History {
+    /// The calls of the last reply, where nothing was said to it yet.
+    fn open_calls(&self) -> Vec<ToolCall> {
+        let last = self.messages.last().filter(|message| message.role == Role::Assistant);
+        last.map(calls_of).unwrap_or_default()
+    }
+}
+
+/// A model has not said all that it wanted.
+struct Failed {
+    error: ModelError,
+    /// Some of it is on the screen already.
+    begun: bool,
+}
+
+impl From<ModelError> for Failed {
+    fn from(error: ModelError) -> Self {
+        Self { error, begun: false }
+    }
 }
 
 impl<'s> DirectGateway<'s> {
-    pub(crate) fn new(providers: Providers, model: Arc<Model>, system: String, screen: &'s Mutex<Screen>) -> Self {
+    /// `models` are asked in their order, the next where the one before fails.
+    pub(crate) fn new(
+        providers: Providers,
+        models: Vec<Arc<Model>>,
+        system: String,
+        cap: Option<Money>,
+        screen: &'s Mutex<Screen>,
+    ) -> Self {
         Self {
             providers,
-            model,
+            models,
             system,
+            cap,
             history: Mutex::default(),
             screen,
             user: UserId::new(),
         }
     }
 
-    /// Adds a prompt; the next turn is the first of its run.
+    /// Adds a prompt; the next turn is the first of its run. Calls that the run before left without a result get one that says so.
     pub(crate) fn prompt(&self, text: &str) {
+        let cut_off: Vec<Block> = held(&self.history)
+            .open_calls()
+            .into_iter()
+            .map(|call| Block::ToolResult(ToolResult::error(call.id, CUT_OFF)))
+            .collect();
+        if !cut_off.is_empty() {
+            self.add(Role::User, Author::Sandbox, cut_off, MessageId::new());
+        }
         let blocks = vec![Block::Text { text: text.to_owned() }];
         self.add(Role::User, Author::User { id: self.user }, blocks, MessageId::new());
-        held(&self.history).turn = 1;
+        let mut history = held(&self.history);
+        history.turn = 1;
+        history.spent = Money::default();
     }
 
     fn add(&self, role: Role, author: Author, blocks: Vec<Block>, id: MessageId) -> Message {
@@ -61,51 +106,64 @@ impl<'s> DirectGateway<'s> {
             interrupted: false,
             at: Timestamp::now(),
         };
-        held(&self.history)
-            .messages
-            .push(self.providers.encode(&self.model, &message));
+        held(&self.history).messages.push(message.clone());
         message
     }
 
-    async fn call(&self, request: &TurnRequest, id: MessageId) -> Result<Reply, ModelError> {
-        let body = {
-            let history = held(&self.history);
-            let head = Head {
-                model: &self.model.provider_name,
-                system: &self.system,
-                tools: agent::definitions(),
-                tool_choice: &request.tool_choice,
-                max_tokens: self.model.max_output,
-                chat_limit: self.model.chat_limit,
-                thinking: self.model.thinking,
-                cache: self.model.cache,
+    /// Asks the first model that answers.
+    async fn ask(&self, request: &TurnRequest, id: MessageId) -> Result<(Arc<Model>, Reply), Refusal> {
+        let mut failure = String::from("there is no model to ask");
+        for model in &self.models {
+            let Failed { error, begun } = match self.call(model, request, id).await {
+                Ok(reply) => return Ok((Arc::clone(model), reply)),
+                Err(failed) => failed,
             };
-            request_body(
-                self.model.format,
-                &head,
-                history.messages.iter().map(|message| &message[..]),
-            )
+            failure = with_causes(&error);
+            if matches!(error, ModelError::WindowFull { .. }) {
+                failure.push_str(": nothing is summed up here, so begin a new conversation");
+            }
+            if begun || !error.next_model_may_help() {
+                break;
+            }
+            self.tell_retry(model, failure.clone());
+        }
+        Err(Refusal::new(RefusalCode::ModelFailed, failure))
+    }
+
+    async fn call(&self, model: &Arc<Model>, request: &TurnRequest, id: MessageId) -> Result<Reply, Failed> {
+        let messages: Vec<Bytes> = {
+            let history = held(&self.history);
+            let messages = history.messages.iter();
+            messages.map(|message| self.providers.encode(model, message)).collect()
         };
-        let retry = |retry: providers::Retry| {
-            self.show(Event::ModelRetry {
-                model: self.model.name.clone(),
-                reason: retry.reason,
-            });
+        let head = Head {
+            model: &model.provider_name,
+            system: &self.system,
+            tools: agent::definitions(),
+            tool_choice: &request.tool_choice,
+            max_tokens: model.max_output,
+            chat_limit: model.chat_limit,
+            thinking: model.thinking,
+            cache: model.cache,
         };
-        let mut stream = self.providers.stream(&self.model, body, retry).await?;
+        let body = request_body(model.format, &head, messages.iter().map(Bytes::as_ref));
+        let retry = |retry: providers::Retry| self.tell_retry(model, retry.reason);
+        let mut stream = self.providers.stream(model, body, retry).await?;
         let mut offset = 0;
-        while let Some(event) = stream.next().await? {
+        let failed = |error, offset| Failed {
+            error,
+            begun: offset > 0,
+        };
+        while let Some(event) = stream.next().await.map_err(|error| failed(error, offset))? {
             let delta = match event {
                 StreamEvent::Text(text) => {
-                    let delta = Delta::Text {
+                    let at = offset;
+                    offset += text.len() as u64;
+                    Delta::Text {
                         message: id,
-                        offset,
+                        offset: at,
                         text,
-                    };
-                    if let Delta::Text { text, .. } = &delta {
-                        offset += text.len() as u64;
                     }
-                    delta
                 }
                 StreamEvent::Thinking(text) => Delta::Thinking {
                     message: id,
@@ -121,6 +179,13 @@ impl<'s> DirectGateway<'s> {
         Ok(stream.partial())
     }
 
+    fn tell_retry(&self, model: &Model, reason: String) {
+        self.show(Event::ModelRetry {
+            model: model.name.clone(),
+            reason,
+        });
+    }
+
     fn show(&self, event: Event) {
         // As above.
         let _ = held(self.screen).event(event);
@@ -129,41 +194,33 @@ impl<'s> DirectGateway<'s> {
 
 impl Gateway for DirectGateway<'_> {
     async fn invoke_llm(&self, request: &TurnRequest) -> Result<TurnReply, GatewayError> {
-        let known = held(&self.history).turn;
+        let (known, spent) = {
+            let history = held(&self.history);
+            (history.turn, history.spent)
+        };
         if request.turn > known {
             let blocks = request.results.iter().cloned().map(Block::ToolResult).collect();
             self.add(Role::User, Author::Sandbox, blocks, MessageId::new());
             held(&self.history).turn = request.turn;
         }
+        if let Some(cap) = self.cap.filter(|cap| spent >= *cap) {
+            let words = format!("the run has cost {spent}, and budget.run lets it cost {cap}");
+            return Err(Refusal::new(RefusalCode::BudgetExhausted, words).into());
+        }
         let id = MessageId::new();
-        let reply = self.call(request, id).await;
-        let reply = reply.map_err(|error| Refusal::new(RefusalCode::ModelFailed, with_causes(&error)))?;
-        let cost = self
-            .model
-            .price
-            .as_ref()
-            .map(|price: &Price| price.of(&reply.usage))
-            .unwrap_or_default();
-        let message = self.add(
-            Role::Assistant,
-            Author::Model {
-                name: self.model.name.clone(),
-            },
-            reply.blocks,
-            id,
-        );
-        let calls: Vec<ToolCall> = message
-            .blocks
-            .iter()
-            .filter_map(|block| match block {
-                Block::ToolUse(call) => Some(call.clone()),
-                _ => None,
-            })
-            .collect();
+        let (model, reply) = self.ask(request, id).await?;
+        let price = model.price.as_ref();
+        let cost = price.map(|price| price.of(&reply.usage)).unwrap_or_default();
+        held(&self.history).spent = spent.plus(cost);
+        let author = Author::Model {
+            name: model.name.clone(),
+        };
+        let message = self.add(Role::Assistant, author, reply.blocks, id);
+        let calls = calls_of(&message);
         self.show(Event::Message { message });
         self.show(Event::Usage {
             run: request.run,
-            model: self.model.name.clone(),
+            model: model.name.clone(),
             usage: reply.usage,
             cost,
             estimated: reply.counted != Counted::ByProvider,
@@ -179,6 +236,14 @@ impl Gateway for DirectGateway<'_> {
         tokio::time::sleep(Duration::from_secs(1)).await;
         attempt < ATTEMPTS
     }
+}
+
+fn calls_of(message: &Message) -> Vec<ToolCall> {
+    let calls = message.blocks.iter().filter_map(|block| match block {
+        Block::ToolUse(call) => Some(call.clone()),
+        _ => None,
+    });
+    calls.collect()
 }
 
 /// What is behind a lock; whoever panicked while holding it left it as good as it was.

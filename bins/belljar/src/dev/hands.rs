@@ -7,7 +7,7 @@ use std::sync::Mutex;
 
 use agent::Hands;
 use cli::Screen;
-use domain::{Event, ResultPart, RunLimits, ToolCall, ToolResult};
+use domain::{Delta, Event, ResultPart, RunLimits, ToolCall, ToolResult};
 use lifecycle::Stop;
 use tools::{FileError, Settings, Tools};
 
@@ -55,7 +55,14 @@ impl Hands for LocalHands<'_> {
             name: call.name.clone(),
             input: call.input.clone(),
         });
-        let result = self.tools.use_tool(call, limits, &|_| {}, &Stop::new()).await;
+        let progress = |text: &str| {
+            let delta = Delta::ToolProgress {
+                call: call.id.clone(),
+                text: text.to_owned(),
+            };
+            let _ = held(self.screen).delta(delta);
+        };
+        let result = self.tools.use_tool(call, limits, &progress, &Stop::new()).await;
         let summary = result.content.iter().find_map(|part| match part {
             ResultPart::Text { text } => text.lines().next().map(str::to_owned),
             ResultPart::Image(_) => None,

@@ -67,6 +67,7 @@ fn frames() -> Vec<Value> {
         json!({"number": 3, "at": 1_000, "type": "tool_started", "call": "c1", "name": "read", "input": {"path": "data/\u{202e}x.csv"}}),
         json!({"number": 4, "at": 1_250, "type": "tool_ended", "call": "c1", "is_error": false, "summary": "3 lines"}),
         json!({"number": 5, "at": 1_250, "type": "tool_started", "call": "c2", "name": "exec", "input": {"code": "boom()\nmore"}}),
+        json!({"type": "tool_progress", "call": "c2", "text": "row 1\nrow 2\n\n"}),
         json!({"number": 6, "at": 4_250, "type": "tool_ended", "call": "c2", "is_error": true, "summary": "ReferenceError: boom"}),
         json!({"number": 7, "at": 4_300, "type": "usage", "run": ID, "model": "m", "cost": 1_500_000, "estimated": false,
             "usage": {"input": 100, "cache_read": 900, "output": 20}}),
@@ -94,6 +95,10 @@ fn threat_115_nothing_untrusted_commands_the_terminal() {
     assert_eq!(out, "Let me look.␛[2J\n");
     assert!(notes.contains("\u{1b}[32m✓\u{1b}[0m"), "{notes:?}");
     assert!(notes.contains("data/�x.csv") && !notes.contains('\u{202e}'));
+    assert!(
+        notes.contains("… exec: row 2\u{1b}[0m\r\u{1b}[K"),
+        "what a tool says goes away: {notes:?}"
+    );
 }
 
 #[test]
