@@ -189,7 +189,8 @@ async fn check(client: &Client, named: Option<&str>, prompt: &Prompt<'_>) -> Res
         };
         body[by] = named.into();
     }
-    let _: Value = client.post("/prompts/check", &body).await?;
+    let ask = async || client.post::<Value>("/prompts/check", &body).await;
+    again(ask, |error| is_passing(error) && !is_not_there(error)).await?;
     Ok(())
 }
 
@@ -205,26 +206,43 @@ fn body(prompt: &Prompt<'_>) -> Value {
 
 /// Sends a prompt; again where no answer came, which is safe since the request has a name of its own.
 async fn send(client: &Client, session: &str, prompt: &Prompt<'_>) -> Result<Accepted, ClientError> {
-    let before: Named = client.get(&format!("/sessions/{session}")).await?;
-    let name = RunId::new().to_string();
+    let path = format!("/sessions/{session}");
+    let before: Named = again(async || client.get(&path).await, is_passing).await?;
+    let (path, name) = (format!("{path}/prompts"), RunId::new().to_string());
+    let send = async || {
+        let request = client.request(Method::POST, &path);
+        let request = request.header("idempotency-key", &name).json(&body(prompt));
+        client.json::<Accepted>(request).await
+    };
+    let accepted = again(send, is_passing).await?;
+    let after = if accepted.repeated {
+        before.events
+    } else {
+        accepted.after
+    };
+    Ok(Accepted { after, ..accepted })
+}
+
+/// Makes a request that may be repeated, until it has an answer or has been tried often enough.
+async fn again<T>(
+    mut ask: impl AsyncFnMut() -> Result<T, ClientError>,
+    may_pass: impl Fn(&ClientError) -> bool,
+) -> Result<T, ClientError> {
     let mut pause = Duration::from_millis(100);
     loop {
-        let request = client.request(Method::POST, &format!("/sessions/{session}/prompts"));
-        let request = request.header("idempotency-key", &name).json(&body(prompt));
-        match client.json::<Accepted>(request).await {
-            Ok(accepted) if accepted.repeated => {
-                return Ok(Accepted {
-                    after: before.events,
-                    ..accepted
-                });
-            }
-            Err(error) if pause < LONGEST_PAUSE && is_passing(&error) => {
+        match ask().await {
+            Err(error) if pause < LONGEST_PAUSE && may_pass(&error) => {
                 tokio::time::sleep(pause).await;
                 pause *= 2;
             }
             answer => return answer,
         }
     }
+}
+
+/// Whether nothing listens there: whoever has only begun is told so at once.
+fn is_not_there(error: &ClientError) -> bool {
+    matches!(error, ClientError::Unreachable { source, .. } if source.is_connect())
 }
 
 /// Whether the same request may go through later.
