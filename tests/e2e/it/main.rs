@@ -6,6 +6,7 @@ mod canaries;
 mod carried;
 mod clients;
 mod crash;
+mod demo;
 mod docker;
 mod generations;
 mod harnesses;

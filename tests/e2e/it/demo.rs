@@ -1,0 +1,153 @@
+//! `make demo`, as a newcomer has it: from the programs on, with the image of the sandboxes and the control plane's own user.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use testkit::free_port;
+
+use crate::leftovers;
+use crate::processes;
+use crate::program::{belljar, runtime};
+
+/// Plays the demo twice, in mounts of its own, does what its last lines say, and tells who the control plane was.
+const STEPS: &str = r#"
+set -euo pipefail
+mkdir -p /run/belljar
+mount -t tmpfs none /run/belljar
+scripts/demo > "$OUT/first"
+scripts/demo > "$OUT/second"
+pid=$(cat "$BELLJAR_DEMO_DATA/demo.pid")
+for process in "$pid" $(pgrep --parent "$pid"); do
+  echo "$(tr '\0' ' ' < /proc/$process/cmdline | cut -d' ' -f2) $(stat --format %U /proc/$process)"
+done > "$OUT/users"
+eval "$(sed -n 's/^  export/export/p' "$OUT/second")"
+belljar sandbox list > "$OUT/sandboxes"
+eval "$(sed -n 's/^Stop it: *//p' "$OUT/second")"
+tail --pid="$pid" -f /dev/null
+eval "$(sed -n 's/^Remove it, stopped: *//p' "$OUT/second")"
+findmnt --noheadings --output TARGET | grep -F "$BELLJAR_DEMO_DATA" > "$OUT/left" || true
+"#;
+
+/// The demo's place, and what is taken away again.
+struct Place {
+    folder: tempfile::TempDir,
+    /// There was no such user before.
+    makes_user: bool,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("belljar-demo-").tempdir();
+        let known = Command::new("id").arg("belljar").output().expect("run id");
+        Self {
+            folder: folder.expect("make a folder"),
+            makes_user: !known.status.success(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Ok(pid) = fs::read_to_string(self.path("data/demo.pid")) {
+            let _ = Command::new("kill")
+                .args(["-KILL", "--", &format!("-{}", pid.trim())])
+                .output();
+        }
+        leftovers::first_processes(self.folder.path())
+            .into_iter()
+            .for_each(processes::kill);
+        if self.makes_user {
+            let _ = Command::new("userdel").arg("belljar").output();
+        }
+    }
+}
+
+/// Millimetres of rain by month, counted from the data.
+fn rain(data: &Path) -> BTreeMap<String, f64> {
+    let mut months = BTreeMap::new();
+    for line in fs::read_to_string(data).expect("read the data").lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        *months.entry(cells[0][..7].to_owned()).or_default() += cells[1].parse::<f64>().expect("a number");
+    }
+    months
+}
+
+#[test]
+fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
+    let place = Place::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    for program in [belljar(), runtime()] {
+        let name = program.file_name().expect("a name");
+        std::os::unix::fs::symlink(&program, place.folder.path().join(name)).expect("make a link");
+    }
+    // The control plane's user walks in.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(place.folder.path(), open).expect("open a folder");
+    let output = Command::new("setsid")
+        .args(["unshare", "--mount", "bash", "-c", STEPS])
+        .current_dir(&root)
+        .env("OUT", place.folder.path())
+        .env("BELLJAR_DEMO_DATA", place.path("data"))
+        .env("BELLJAR_DEMO_RESULTS", place.path("results"))
+        .env("BELLJAR_DEMO_PORT", free_port().to_string())
+        .env("BELLJAR_DEMO_PROGRAMS", place.folder.path())
+        .env_remove("ANTHROPIC_API_KEY")
+        .env_remove("OPENAI_API_KEY")
+        .env_remove("OPENAI_BASE_URL")
+        .stdin(Stdio::null())
+        .output()
+        .expect("run the demo");
+    let (first, second) = (place.text("first"), place.text("second"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    let log = place.text("data/demo.log");
+    assert!(output.status.success(), "{first}\n{second}\n{said}\n{log}");
+
+    assert!(first.contains("The model is a scripted model"), "{first}");
+    assert!(first.contains("It rained on **623** of 1461 days"), "{first}");
+    assert!(said.contains("3 model calls"), "what it cost: {said}");
+    assert!(!second.contains("Built "), "the image is there: {second}");
+    let table = place.text("results/monthly.csv");
+    let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let column = rows
+        .next()
+        .expect("a header")
+        .iter()
+        .position(|name| *name == "rain_mm");
+    let column = column.expect("a column");
+    let drawn: BTreeMap<String, f64> = rows
+        .map(|cells| (cells[0].to_owned(), cells[column].parse().expect("a number")))
+        .collect();
+    let counted = rain(&root.join("demo/seattle-weather.csv"));
+    assert!(drawn.keys().eq(counted.keys()), "{drawn:?}");
+    for (month, rain) in &counted {
+        assert!(
+            (rain - drawn[month]).abs() <= 0.051,
+            "{month}: {rain} and {}",
+            drawn[month]
+        );
+    }
+    let chart = fs::read(place.path("results/rain-and-warmth.png")).expect("read the chart");
+    assert!(
+        chart.starts_with(b"\x89PNG\r\n\x1a\n") && chart.len() > 2_000,
+        "{}",
+        chart.len()
+    );
+
+    let users = place.text("users");
+    for part in ["up root", "host root", "serve belljar"] {
+        assert!(users.lines().any(|line| line == part), "{users}");
+    }
+    assert!(place.text("sandboxes").contains("demo-"), "{}", place.text("sandboxes"));
+    assert_eq!(place.text("left"), "", "mounts are left");
+    assert!(!place.path("data").exists(), "the data is gone");
+}
