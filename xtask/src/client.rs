@@ -3,14 +3,13 @@
 //! No other system's standard library is needed: `client_alone` takes away here what Linux alone has, crates among them. What is
 //! left and would not compile elsewhere, for want of something of Linux in the standard library, is not found so.
 
-use std::process::Command;
-
 use anyhow::{Context, bail};
+
+use crate::cargo::cargo;
 
 /// Compiles that half, without running it.
 pub(crate) fn check() -> anyhow::Result<()> {
-    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    let checked = cargo
+    let checked = cargo()
         .args(["check", "--package", "belljar", "--locked"])
         .env("RUSTFLAGS", "--cfg client_alone --deny warnings")
         .status()

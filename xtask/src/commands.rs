@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
+use crate::cargo::cargo;
+
 const PAGE: &str = "docs/commands.md";
 
 /// Writes the page anew, or only says whether it is up to date.
@@ -13,7 +15,7 @@ pub(crate) fn page(check: bool) -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = root.parent().context("the workspace has a folder")?;
     // As all programs are built for the tests: alone it would be built from other crates.
-    let built = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+    let built = cargo()
         .args(["build", "--quiet", "--locked", "--workspace", "--bins"])
         .status()
         .context("cargo build could not be started")?;

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
+use crate::cargo::cargo;
 use crate::plan::{BANNED, BETWEEN_ADAPTERS, ELSEWHERE, OF_LINUX, PLAN, Planned, Row};
 
 #[derive(Deserialize)]
@@ -77,7 +77,7 @@ const OTHER_SYSTEM: &str = "aarch64-apple-darwin";
 
 /// What cargo knows of every crate, for all systems or for one.
 fn metadata(platform: Option<&str>) -> anyhow::Result<Metadata> {
-    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+    let output = cargo()
         .args(["metadata", "--format-version", "1", "--locked"])
         .args(
             platform

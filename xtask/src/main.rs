@@ -1,5 +1,6 @@
 //! The chores of this repository: `client` looks at what other systems have of the program, `commands` writes the page of what can be typed, `deps` holds the house against its plan, `test` runs every test, `threats` lists which of them are attacks.
 
+mod cargo;
 mod client;
 mod commands;
 mod deps;

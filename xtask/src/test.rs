@@ -13,6 +13,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use serde::Deserialize;
 
+use crate::cargo::cargo;
+
 /// The longest that one test program may take.
 const DEADLINE: Duration = Duration::from_secs(600);
 /// The same, where the big numbers are tested.
@@ -138,7 +140,7 @@ fn attempt(
 }
 
 fn programs() -> anyhow::Result<BTreeSet<(PathBuf, PathBuf)>> {
-    let output = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+    let output = cargo()
         .args(["test", "--workspace", "--locked", "--no-run", "--message-format=json"])
         .stderr(Stdio::inherit())
         .output()
