@@ -284,9 +284,10 @@ async fn try_worker() -> [Finding; 2] {
         finding(
             "SQLite",
             file.await.map(drop),
-            "files of SQLite are read by a process that can open nothing else",
-            "no file of SQLite is read",
-            "run a kernel with Landlock (CONFIG_SECURITY_LANDLOCK, Linux 5.13 and newer); other databases do without",
+            "files of SQLite are read by a process that can open nothing else (Landlock)",
+            "no file of SQLite is read; where that is for want of Landlock, no program of an MCP server runs either, and safebash refuses \
+             what is not safe without it",
+            "run a kernel with Landlock (CONFIG_SECURITY_LANDLOCK, Linux 5.13 and newer); everything else does without",
         ),
     ]
 }
