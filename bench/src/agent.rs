@@ -71,6 +71,8 @@ pub(crate) struct Found {
     pub(crate) bytes: f64,
     /// Resident memory, idle, in MiB.
     pub(crate) memory: f64,
+    /// The same, with what its processes share counted for each.
+    pub(crate) memory_of_each: f64,
 }
 
 /// How much is tried of an agent.
@@ -128,6 +130,12 @@ async fn compare(programs: &Programs, wanted: &Selection) -> anyhow::Result<Vec<
             |found| found.memory,
         )
         .at_most(8.0, None),
+        value(
+            "A4",
+            "  the same, what they share counted for each".into(),
+            "MiB",
+            |found| found.memory_of_each,
+        ),
         value("A5", "first model request".into(), "bytes", |found| found.bytes).at_most(8_192.0, None),
         times(
             "A6",
@@ -166,7 +174,7 @@ async fn belljar(programs: &Programs) -> anyhow::Result<Found> {
     };
     let mut found = converse(&agent, &models, effort).await?;
     found.start = runtime::time_start(programs, scaled(100)).await?;
-    found.memory = memory(&agent).await?;
+    (found.memory, found.memory_of_each) = memory(&agent).await?;
     Ok(found)
 }
 
@@ -188,6 +196,7 @@ pub(crate) async fn converse(agent: &impl Agent, models: &Models, effort: Effort
         calls,
         bytes,
         memory: f64::NAN,
+        memory_of_each: f64::NAN,
     })
 }
 
@@ -440,8 +449,8 @@ impl Agent for Belljar {
     }
 }
 
-/// Resident memory of all processes of a sandbox after a run; what they share counts for each.
-async fn memory(agent: &Belljar) -> anyhow::Result<f64> {
+/// Resident memory of all processes of a sandbox after a run: what they share counted once, and counted for each.
+async fn memory(agent: &Belljar) -> anyhow::Result<(f64, f64)> {
     let session = agent.0.session().await?;
     let mut events = agent.0.watch(&session, "0").await?;
     agent.0.prompt(&session, "TWO STEPS").await?;
@@ -453,5 +462,6 @@ async fn memory(agent: &Belljar) -> anyhow::Result<f64> {
         .and_then(|sandbox| sandbox["id"].as_str())
         .context("the session has a sandbox")?;
     let all = processes::of_idle_sandbox(sandbox).await?;
-    all.into_iter().map(processes::resident).sum()
+    let each: anyhow::Result<f64> = all.iter().copied().map(processes::resident).sum();
+    Ok((processes::resident_together(&all)?, each?))
 }

@@ -36,6 +36,8 @@ pub(crate) enum Say {
     Words(&'static str),
     /// A call of a tool, after a few words.
     Call(&'static str, Value),
+    /// Calls of several tools at once, after a few words.
+    Calls(Vec<(String, Value)>),
     /// Many small pieces of text, with so long between them.
     Slowly {
         pieces: usize,
@@ -211,7 +213,14 @@ async fn answer(
         Say::Words(words) => whole(opening + &text_begins() + &text(words) + &block_ends(0) + &closing("end_turn")),
         Say::Call(name, input) => {
             let words = text_begins() + &text("I look at it with a tool.") + &block_ends(0);
-            whole(opening + &words + &call(number, name, &input) + &closing("tool_use"))
+            whole(opening + &words + &call(number, 1, name, &input) + &closing("tool_use"))
+        }
+        Say::Calls(calls) => {
+            let words = text_begins() + &text("I look at it with a tool.") + &block_ends(0);
+            let calls = (1..)
+                .zip(&calls)
+                .map(|(place, (name, input))| call(number, place, name, input));
+            whole(opening + &words + &calls.collect::<String>() + &closing("tool_use"))
         }
         Say::Slowly { pieces, every } => {
             let first = stream::once(async move { opening + &text_begins() });
@@ -281,16 +290,17 @@ fn block_ends(index: u32) -> String {
     )
 }
 
-fn call(number: u64, name: &str, input: &Value) -> String {
-    let block = json!({"type": "tool_use", "id": format!("toolu_{number}"), "name": name, "input": {}});
+fn call(number: u64, place: u32, name: &str, input: &Value) -> String {
+    let id = format!("toolu_{number}_{place}");
+    let block = json!({"type": "tool_use", "id": id, "name": name, "input": {}});
     let delta = json!({"type": "input_json_delta", "partial_json": input.to_string()});
     event(
         "content_block_start",
-        &json!({"type": "content_block_start", "index": 1, "content_block": block}),
+        &json!({"type": "content_block_start", "index": place, "content_block": block}),
     ) + &event(
         "content_block_delta",
-        &json!({"type": "content_block_delta", "index": 1, "delta": delta}),
-    ) + &block_ends(1)
+        &json!({"type": "content_block_delta", "index": place, "delta": delta}),
+    ) + &block_ends(place)
 }
 
 /// The most tokens that a request wants.

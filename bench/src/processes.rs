@@ -69,6 +69,17 @@ pub(crate) fn resident(number: u32) -> anyhow::Result<f64> {
     mebibytes(number, "status", "VmRSS:")
 }
 
+/// Memory that processes hold which run the same program, in MiB: what each has of its own, and once what they have of files,
+/// which are the same pages.
+pub(crate) fn resident_together(numbers: &[u32]) -> anyhow::Result<f64> {
+    let (mut own, mut files) = (0.0, 0.0_f64);
+    for &number in numbers {
+        own += mebibytes(number, "status", "RssAnon:")? + mebibytes(number, "status", "RssShmem:")?;
+        files = files.max(mebibytes(number, "status", "RssFile:")?);
+    }
+    Ok(own + files)
+}
+
 fn mebibytes(number: u32, name: &str, key: &str) -> anyhow::Result<f64> {
     let path = file(number, name);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,7 +1,10 @@
 //! A9: one job over three services with 500 records each, done by code that calls their methods, and by a model that is given each
-//! method as a tool and reads every answer. The model is scripted on both sides: what counts is what it has to be sent.
+//! method as a tool and reads every answer. Both are done: by code in the loop of the agent, by tools in a harness inside, over the
+//! model routes and the tools of the Model Context Protocol. The model is scripted on both sides: what counts is what it has to be
+//! sent.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
@@ -38,6 +41,55 @@ for (const invoice of invoices) {
 }
 return owners;";
 
+const BY_TOOLS: &str = "Do the same job by tools.";
+
+/// A harness that gives the model each method as a tool, and has it do the job.
+const HARNESS: &str = "\
+const post = async (path, body) => {
+  const headers = { 'content-type': 'application/json', accept: 'application/json, text/event-stream', 'x-api-key': 'none',
+                    'anthropic-version': '2023-06-01' };
+  const answer = await fetch('http://127.0.0.1:3129' + path, { method: 'POST', headers, body: JSON.stringify(body) });
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(`${path}: ${answer.status} ${text}`);
+  return text;
+};
+let id = 0;
+const ask = async (method, params) => {
+  const text = await post('/mcp', { jsonrpc: '2.0', id: ++id, method, params });
+  const line = text.split('\\n').find((line) => line.startsWith('data: {'));
+  const said = JSON.parse(line ? line.slice(6) : text);
+  if (said.error) throw new Error(JSON.stringify(said.error));
+  return said.result;
+};
+const reply = async (body) => {
+  const text = await post('/v1/messages', { model: 'default', max_tokens: 256, stream: true, ...body });
+  const blocks = [];
+  for (const line of text.split('\\n').filter((line) => line.startsWith('data: '))) {
+    const event = JSON.parse(line.slice(6));
+    if (event.type === 'content_block_start') blocks[event.index] = { block: event.content_block, said: '' };
+    if (event.type === 'content_block_delta') blocks[event.index].said += event.delta.text ?? event.delta.partial_json;
+  }
+  return blocks.map(({ block, said }) => block.type === 'tool_use' ? { ...block, input: JSON.parse(said) } : { ...block, text: said });
+};
+await ask('initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'bench', version: '1' } });
+const listed = await ask('tools/list', {});
+const tools = listed.tools.map((tool) => ({ name: tool.name, description: tool.description, input_schema: tool.inputSchema }));
+const messages = [{ role: 'user', content: job }];
+for (;;) {
+  const said = await reply({ system, tools, messages });
+  messages.push({ role: 'assistant', content: said });
+  const calls = said.filter((block) => block.type === 'tool_use');
+  if (calls.length === 0) return messages.length;
+  const content = await Promise.all(calls.map(async (call) => {
+    const result = await ask('tools/call', { name: call.name, arguments: call.input });
+    return { type: 'tool_result', tool_use_id: call.id, content: result.content.map((part) => part.text).join('') };
+  }));
+  messages.push({ role: 'user', content });
+}";
+
+/// What the agent is told at its beginning; the harness tells its model the same.
+static SYSTEM: OnceLock<Value> = OnceLock::new();
+
 pub(super) async fn measure(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
     let upstream = Upstream::plain().await?;
     let models = Models::start(script).await?;
@@ -53,16 +105,41 @@ pub(super) async fn measure(programs: &Programs) -> anyhow::Result<Vec<Measure>>
     let after = api.prompt(&session, JOB).await?;
     let mut events = api.watch(&session, &after).await?;
     ended(&mut events, "done").await?;
-    let bodies: Vec<Value> = models
-        .last()
-        .into_iter()
-        .map(|asked| serde_json::from_slice(&asked.body))
-        .collect::<Result<_, _>>()?;
-    let last = bodies.last().context("the model was not asked")?;
+    let ours = asked(&models)?;
+    let last = ours.last().context("the model was not asked")?;
     check(last)?;
-    let system = bodies[0]["system"].clone();
-    let theirs = by_tools(&system);
-    let (ours, theirs) = (Cost::of(&bodies), Cost::of(&theirs));
+    let system = last["system"].clone();
+    let system = system.as_array().map_or_else(
+        || system.clone(),
+        |parts| {
+            json!(
+                parts
+                    .iter()
+                    .filter_map(|part| part["text"].as_str())
+                    .collect::<String>()
+            )
+        },
+    );
+    let _ = SYSTEM.set(system);
+    let session = api.session().await?;
+    let after = api.prompt(&session, BY_TOOLS).await?;
+    let mut events = api.watch(&session, &after).await?;
+    ended(&mut events, "done").await?;
+    let theirs: Vec<Value> = asked(&models)?.into_iter().filter(is_by_tools).collect();
+    let pages = theirs
+        .last()
+        .map(|last| last["messages"].to_string())
+        .unwrap_or_default();
+    let unread = KINDS.iter().find(|kind| !pages.contains(&format!("{kind}/000499")));
+    if let Some(kind) = unread {
+        let all = asked(&models)?;
+        let said = all.last().and_then(|last| last["messages"].as_array()?.last()).cloned();
+        bail!(
+            "the harness inside did not read all {kind}: {}",
+            said.unwrap_or_default()
+        );
+    }
+    let (ours, theirs) = (Cost::of(&ours), Cost::of(&theirs));
     let saved = |ours: f64, theirs: f64| (1.0 - ours / theirs) * 100.0;
     Ok(vec![
         Measure::value(
@@ -108,12 +185,61 @@ impl Cost {
     }
 }
 
+fn asked(models: &Models) -> anyhow::Result<Vec<Value>> {
+    let bodies = models.last().into_iter();
+    Ok(bodies
+        .map(|asked| serde_json::from_slice(&asked.body))
+        .collect::<Result<_, _>>()?)
+}
+
+/// Whether a request is the harness's: its model has the methods as tools.
+fn is_by_tools(body: &Value) -> bool {
+    let tools = body["tools"].as_array();
+    tools.is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "customers_list"))
+}
+
 fn script(body: &[u8]) -> Say {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
-    match body["messages"].as_array().map_or(0, Vec::len) {
-        0 | 1 => Say::Call("exec", json!({ "code": CODE })),
-        _ => Say::Words("That is the sum of the open invoices by owner."),
+    let messages = body["messages"].as_array().map_or(&[][..], Vec::as_slice);
+    if is_by_tools(&body) {
+        return page_by_page(messages);
     }
+    let begins = messages.len() <= 1;
+    if begins && body["messages"].to_string().contains(BY_TOOLS) {
+        let system = SYSTEM.get().cloned().unwrap_or_default();
+        let code = format!("const system = {system};\nconst job = {};\n{HARNESS}", json!(JOB));
+        return Say::Call("exec", json!({ "code": code }));
+    }
+    if begins {
+        return Say::Call("exec", json!({ "code": CODE }));
+    }
+    Say::Words("That is the sum of the open invoices by owner.")
+}
+
+/// The next page of each service, until the last one says that there is none.
+fn page_by_page(messages: &[Value]) -> Say {
+    let results = messages.last().and_then(|last| last["content"].as_array());
+    let cursor = results.and_then(|results| results.iter().find_map(next_page));
+    let input = match (messages.len(), cursor) {
+        (0 | 1, _) => json!({}),
+        (_, Some(cursor)) => json!({ "cursor": cursor }),
+        (_, None) => return Say::Words("That is the sum of the open invoices by owner."),
+    };
+    Say::Calls(
+        KINDS
+            .iter()
+            .map(|kind| (format!("{kind}_list"), input.clone()))
+            .collect(),
+    )
+}
+
+/// What a tool's result names as the page after it.
+fn next_page(result: &Value) -> Option<String> {
+    let text = result["content"]
+        .as_str()
+        .or_else(|| result["content"].pointer("/0/text")?.as_str())?;
+    let page: Value = serde_json::from_str(text).ok()?;
+    page["next"].as_str().map(str::to_owned)
 }
 
 /// Whether the code found what there is to be found.
@@ -153,58 +279,6 @@ fn check(last: &Value) -> anyhow::Result<()> {
         None if !sums.is_empty() => Ok(()),
         missing => bail!("the code found something else than {missing:?} of {sums:?}: {said}"),
     }
-}
-
-/// The requests of a model that has each method as a tool: page after page of the three services side by side, all of it kept.
-fn by_tools(system: &Value) -> Vec<Value> {
-    let tools: Vec<Value> = KINDS.iter().flat_map(|kind| tools(kind)).collect();
-    let mut messages = vec![json!({"role": "user", "content": [{"type": "text", "text": JOB}]})];
-    let mut bodies = Vec::new();
-    let mut cursor = Some(String::new());
-    let mut number = 0;
-    loop {
-        bodies.push(json!({"model": "fake", "max_tokens": 256, "stream": true, "system": system, "tools": tools, "messages": messages}));
-        let Some(after) = cursor else { return bodies };
-        let (mut calls, mut results) = (Vec::new(), Vec::new());
-        cursor = None;
-        for kind in KINDS {
-            number += 1;
-            let id = format!("toolu_{number:024}");
-            let input = if after.is_empty() {
-                json!({})
-            } else {
-                json!({"cursor": after})
-            };
-            calls.push(json!({"type": "tool_use", "id": id, "name": format!("{kind}_list"), "input": input}));
-            let page = page(kind, &format!("cursor={after}"));
-            cursor = page["next"].as_str().map(str::to_owned);
-            results.push(json!({"type": "tool_result", "tool_use_id": id, "content": page.to_string()}));
-        }
-        messages.push(json!({"role": "assistant", "content": calls}));
-        messages.push(json!({"role": "user", "content": results}));
-    }
-}
-
-/// The methods of a service as tools.
-fn tools(kind: &str) -> Vec<Value> {
-    let tool = |method: &str, summary: &str, properties: Value, required: Value| {
-        json!({"name": format!("{kind}_{method}"), "description": summary,
-            "input_schema": {"type": "object", "properties": properties, "required": required, "additionalProperties": false}})
-    };
-    vec![
-        tool(
-            "list",
-            &format!("List {kind}, {} a page", crate::upstream::PAGE),
-            json!({"cursor": {"type": "string"}}),
-            json!([]),
-        ),
-        tool(
-            "get",
-            &format!("Get one of the {kind}"),
-            json!({"id": {"type": "string"}}),
-            json!(["id"]),
-        ),
-    ]
 }
 
 fn definition(kind: &str, upstream: &Upstream) -> String {

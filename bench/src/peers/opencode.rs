@@ -63,7 +63,7 @@ pub(crate) async fn talk(program: &Path) -> anyhow::Result<()> {
     };
     let mut found = converse(&server, &models, effort).await?;
     found.start = start;
-    found.memory = memory;
+    (found.memory, found.memory_of_each) = (memory, memory);
     println!("{}", serde_json::to_string(&found)?);
     Ok(())
 }
