@@ -6,7 +6,7 @@
 //! words: a server's instructions, its descriptions of the hour and its notifications reach nobody.
 //!
 //! One connection serves all sessions. It is made when it is needed and made anew after it broke. A program has its secret from its
-//! beginning: where that is another one now, or gone, the program is ended, with whatever it was doing.
+//! beginning: where that is another one now, or gone, the program is ended within a second, with whatever it was doing.
 
 mod confine;
 pub(crate) mod pin;
@@ -56,6 +56,8 @@ pub(crate) use wire::{Parts, Wire};
 
 /// How long a list of tools counts where the server does not say that it changed.
 const LISTED: Duration = Duration::from_secs(60);
+/// How often is asked whether a program's secret is still what it was given.
+const WATCHED: Duration = Duration::from_millis(500);
 /// The most tools of one server, and pages of their list.
 const MAX_TOOLS: usize = 2_000;
 const MAX_PAGES: usize = 100;
@@ -76,7 +78,7 @@ pub(crate) enum Way {
     /// Over HTTP.
     Url(Wire),
     /// As a program.
-    Program(Box<Launch>),
+    Program(Arc<Launch>),
 }
 
 /// How a program is started.
@@ -294,7 +296,29 @@ impl McpPlan {
         };
         let connection = Arc::new(connection.map_err(|error| self.unconnected(what, &error))?);
         self.listen(&connection).await;
+        self.watch(&connection);
         Ok(connection)
+    }
+
+    /// Ends a program soon after its secret is another one, or gone, whether anybody calls it or not.
+    fn watch(&self, connection: &Arc<Connection>) {
+        let Way::Program(launch) = &self.way else { return };
+        if connection.secret.is_none() {
+            return;
+        }
+        let (launch, watched) = (Arc::clone(launch), Arc::downgrade(connection));
+        launch.tasks.clone().spawn_until_stopped(async move {
+            loop {
+                tokio::time::sleep(WATCHED).await;
+                let Some(connection) = watched.upgrade().filter(|connection| !connection.is_over()) else {
+                    return;
+                };
+                if launch.secret().is_ok_and(|secret| secret == connection.secret) {
+                    continue;
+                }
+                return connection.end();
+            }
+        });
     }
 
     /// Connects in one way; an inner error is the protocol's.
@@ -503,9 +527,15 @@ impl Way {
     /// What a program is given, as it is now.
     fn secret(&self) -> Result<Option<Secret>, Failure> {
         match self {
-            Self::Program(launch) if launch.variable.is_some() => launch.credentials.token().map(Some),
-            Self::Program(_) | Self::Url(_) => Ok(None),
+            Self::Program(launch) => launch.secret(),
+            Self::Url(_) => Ok(None),
         }
+    }
+}
+
+impl Launch {
+    fn secret(&self) -> Result<Option<Secret>, Failure> {
+        self.variable.as_ref().map(|_| self.credentials.token()).transpose()
     }
 }
 
@@ -517,7 +547,11 @@ impl Connection {
     }
 
     fn is_over(&self) -> bool {
-        self.running.is_closed() || self.running.is_transport_closed()
+        let has_ended = || {
+            let program = self.program.lock().unwrap_or_else(PoisonError::into_inner);
+            self.secret.is_some() && program.is_none()
+        };
+        has_ended() || self.running.is_closed() || self.running.is_transport_closed()
     }
 }
 

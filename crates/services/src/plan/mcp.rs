@@ -69,7 +69,7 @@ pub(super) fn plan(
                 );
                 return Ok(None);
             }
-            Way::Program(Box::new(Launch {
+            Way::Program(Arc::new(Launch {
                 folder: service.folder.clone(),
                 command: command.clone(),
                 variable: service.auth.iter().find_map(|auth| match auth {

@@ -39,6 +39,16 @@ async fn text(rig: &ShopRig, method: &str, arguments: Value) -> String {
     answer["text"].as_str().unwrap().to_owned()
 }
 
+/// Waits until a process is gone.
+async fn ended(pid: &str) {
+    let gone = async {
+        while lives(pid) {
+            tokio::task::yield_now().await;
+        }
+    };
+    testkit::within("the program's end", gone).await;
+}
+
 /// Whether a process is there and runs.
 fn lives(pid: &str) -> bool {
     let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -177,14 +187,6 @@ async fn threat_068_a_program_whose_secret_changed_or_is_gone_ends_with_what_it_
     };
     // It never answers: it is under way when the secret changes.
     tokio::join!(rig.fails("greedy", waits, Code::AnswerCut), changed);
-    let ended = async |pid: &str| {
-        let gone = async {
-            while lives(pid) {
-                tokio::task::yield_now().await;
-            }
-        };
-        testkit::within("the program's end", gone).await;
-    };
     ended(&first).await;
     let second = text(&rig, "pid", json!({})).await;
     assert_ne!(second, first);
@@ -198,6 +200,21 @@ async fn threat_068_a_program_whose_secret_changed_or_is_gone_ends_with_what_it_
     ended(&second).await;
     rig.secrets.set("key", new);
     text(&rig, "pid", json!({})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_068_an_idle_program_ends_when_its_secret_is_changed_or_gone() {
+    let rig = started(Vec::new()).await;
+    let first = text(&rig, "pid", json!({})).await;
+    // Nobody calls it from here on.
+    rig.secrets.set("key", "another-key-of-the-shop");
+    ended(&first).await;
+    let second = text(&rig, "pid", json!({})).await;
+    rig.secrets.revoke("key");
+    ended(&second).await;
+    // The same one again is no reason to take what has ended for what is there.
+    rig.secrets.set("key", "another-key-of-the-shop");
+    assert_ne!(text(&rig, "pid", json!({})).await, second);
 }
 
 #[tokio::test(flavor = "multi_thread")]
