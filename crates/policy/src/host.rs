@@ -171,6 +171,13 @@ impl Ports {
         }
     }
 
+    const fn meet(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::All, _) | (_, Self::All) | (Self::Web, Self::Web) => true,
+            (ports, Self::One(port)) | (Self::One(port), ports) => ports.contain(port),
+        }
+    }
+
     const fn cover(self, other: Self) -> bool {
         match (self, other) {
             (Self::All, _) | (Self::Web, Self::Web) => true,
@@ -272,13 +279,23 @@ impl HostPattern {
         }
     }
 
+    /// Whether there is anything that both match.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        let hosts = match (&self.hosts, &other.hosts) {
+            (_, Hosts::One(one)) => self.names(one),
+            (Hosts::One(one), _) => other.names(one),
+            (Hosts::All, _) | (_, Hosts::All) => true,
+            (Hosts::Child(one), Hosts::Child(other)) => one == other,
+            (Hosts::Below(base), Hosts::Child(one)) | (Hosts::Child(one), Hosts::Below(base)) => is_below(base, one),
+            (Hosts::Below(one), Hosts::Below(other)) => is_below(one, other) || is_below(other, one),
+        };
+        hosts && self.ports.meet(other.ports)
+    }
+
     /// Whether it matches whatever `other` matches.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        let is_below = |base: &Host, other: &Host| {
-            let before = other.as_str().strip_suffix(base.as_str());
-            before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
-        };
         let hosts = match (&self.hosts, &other.hosts) {
             (_, Hosts::One(destination)) => self.names(destination),
             (Hosts::All, _) => true,
@@ -288,6 +305,12 @@ impl HostPattern {
         };
         hosts && self.ports.cover(other.ports)
     }
+}
+
+/// Whether a name is another one, or below it.
+fn is_below(base: &Host, name: &Host) -> bool {
+    let before = name.as_str().strip_suffix(base.as_str());
+    before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
 /// Whether below this name different owners may register names of their own (<https://publicsuffix.org>).

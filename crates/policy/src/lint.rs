@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::{Outcome, Rules, Scope};
+use crate::{HostPattern, Outcome, Rules, Scope};
 
 /// What there is to be allowed.
 #[derive(Clone, Default, Debug)]
@@ -15,6 +15,8 @@ pub struct Catalogue {
     pub skills: Vec<String>,
     /// Every model.
     pub models: Vec<String>,
+    /// What the installation lets out: the name of the rule, and one of its hosts.
+    pub hosts: Vec<(String, HostPattern)>,
 }
 
 /// What is worth knowing of one pattern.
@@ -62,6 +64,9 @@ impl fmt::Display for Finding {
         write!(formatter, "{} {} {:?} ", self.key, self.outcome.as_str(), self.pattern)?;
         match &self.is {
             Is::Expands { to } => write!(formatter, "is {}", to.join(", ")),
+            Is::Empty if self.key == "egress" => {
+                formatter.write_str("matches no host that a rule of [egress.rules] lets out")
+            }
             Is::Empty => formatter.write_str("matches nothing that there is"),
             Is::Beaten { by } => write!(formatter, "never counts, since {by} matches all that it does"),
         }
@@ -98,7 +103,23 @@ pub fn lint(scope: &Scope, there: &Catalogue) -> Vec<Finding> {
         });
     }
     if let Some(rules) = &scope.egress {
-        look(&mut findings, "egress", rules, crate::HostPattern::covers, |_| None);
+        let expand = |pattern: &HostPattern| {
+            let hosts = there.hosts.iter().filter(|(_, host)| pattern.meets(host));
+            // What both let out, where one of them says it.
+            let narrower = |host| {
+                if HostPattern::covers(host, pattern) {
+                    pattern
+                } else {
+                    host
+                }
+            };
+            Some(
+                hosts
+                    .map(|(rule, host)| format!("{} (rule {rule})", narrower(host)))
+                    .collect(),
+            )
+        };
+        look(&mut findings, "egress", rules, HostPattern::covers, expand);
     }
     findings
 }

@@ -27,10 +27,15 @@ fn findings(settings: &Settings) -> Vec<(String, Finding)> {
         let methods = service.methods.keys();
         methods.map(|method| (service.name.clone(), method.clone()))
     });
+    let hosts = settings.egress.rules.iter().flat_map(|rule| {
+        let hosts = rule.hosts.iter();
+        hosts.map(|host| (rule.name.clone(), host.clone()))
+    });
     let there = Catalogue {
         methods: methods.collect(),
         skills: wiring::known_skills(settings),
         models: settings.models.keys().cloned().collect(),
+        hosts: hosts.collect(),
     };
     let roles = settings.policies.roles.iter();
     let roles = roles.map(|(name, scope)| (format!("roles.{name}"), scope));

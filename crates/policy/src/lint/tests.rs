@@ -6,7 +6,10 @@ use super::*;
 fn threat_069_a_glob_is_shown_as_what_it_stands_for() {
     let scope: Scope = from_value(json!({
         "services": {"allow": ["crm.*", "*.get*", "billing.*", "crm.delete"], "deny": ["crm.del*"]},
-        "egress": {"allow": ["a.example", "api.a.example:443"], "deny": ["**.a.example:*"]},
+        "egress": {
+            "allow": ["a.example", "api.a.example:443", "*.b.example:443", "**.b.example:8443", "10.0.0.7:5432", "**"],
+            "deny": ["**.a.example:*"],
+        },
         "skills": ["crm", "gone-*"],
         "models": {"ask": ["large"]},
     }))
@@ -17,6 +20,13 @@ fn threat_069_a_glob_is_shown_as_what_it_stands_for() {
             .to_vec(),
         skills: vec!["crm".to_owned()],
         models: vec!["large".to_owned()],
+        hosts: [
+            ("a", "a.example"),
+            ("wide", "**.b.example"),
+            ("office", "x.b.example:8443"),
+        ]
+        .map(|(rule, host)| (rule.to_owned(), host.parse().unwrap()))
+        .to_vec(),
     };
     let found: Vec<_> = lint(&scope, &there).iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -30,7 +40,13 @@ fn threat_069_a_glob_is_shown_as_what_it_stands_for() {
             "skills allow \"crm\" is crm",
             "skills allow \"gone-*\" matches nothing that there is",
             "models ask \"large\" is large",
+            "egress deny \"**.a.example:*\" matches no host that a rule of [egress.rules] lets out",
+            "egress allow \"a.example\" is a.example (rule a)",
             "egress allow \"api.a.example:443\" never counts, since deny \"**.a.example:*\" matches all that it does",
+            "egress allow \"*.b.example:443\" is *.b.example:443 (rule wide)",
+            "egress allow \"**.b.example:8443\" is x.b.example:8443 (rule office)",
+            "egress allow \"10.0.0.7:5432\" matches no host that a rule of [egress.rules] lets out",
+            "egress allow \"**\" is a.example (rule a), **.b.example (rule wide)",
         ]
     );
 }
