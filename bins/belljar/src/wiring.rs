@@ -319,6 +319,7 @@ pub(crate) fn egress(
             roots: Arc::new(egress::machine_roots()),
             audit,
             tasks,
+            clock: egress::machine_clock(),
         };
         Broker::new(&folder, surroundings)
     })

@@ -29,6 +29,15 @@ use sessions::Sessions;
 /// What the session's scope says to a destination; without a port, whether it may be reached at any.
 pub type Decide = dyn Fn(SessionId, &Destination, Option<u16>) -> Decision + Send + Sync;
 
+/// What time it is.
+pub type Clock = dyn Fn() -> Timestamp + Send + Sync;
+
+/// The machine's clock.
+#[must_use]
+pub fn machine_clock() -> Arc<Clock> {
+    Arc::new(Timestamp::now)
+}
+
 /// What a broker stands on.
 pub struct Surroundings {
     /// What the installation lets out.
@@ -47,6 +56,8 @@ pub struct Surroundings {
     pub audit: AuditSender,
     /// The owner of connections that are kept to upstreams.
     pub tasks: Tasks,
+    /// By which certificates count.
+    pub clock: Arc<Clock>,
 }
 
 /// Why there is no broker.
@@ -78,6 +89,7 @@ struct Inner {
     dialer: Dialer,
     secrets: Arc<dyn Source>,
     audit: AuditSender,
+    clock: Arc<Clock>,
     authorities: Authorities,
     /// Where a rule speaks it.
     ssh: Option<Ssh>,
@@ -101,7 +113,7 @@ impl Broker {
     /// # Errors
     /// When the authority cannot be opened or made, or TLS cannot be set up.
     pub fn new(folder: &Path, surroundings: Surroundings) -> Result<Self, BrokerError> {
-        let authorities = Authorities::open(folder, Timestamp::now())?;
+        let authorities = Authorities::open(folder, (surroundings.clock)())?;
         let speaks_ssh = surroundings.rules.iter().any(|rule| rule.ssh.is_some());
         let inner = Arc::new(Inner {
             ssh: speaks_ssh.then(|| Ssh::open(folder)).transpose()?,
@@ -112,6 +124,7 @@ impl Broker {
             dialer: surroundings.dialer,
             secrets: surroundings.secrets,
             audit: surroundings.audit,
+            clock: surroundings.clock,
             authorities,
             sessions: Mutex::new(Sessions::new(surroundings.limits)),
         });
@@ -133,7 +146,7 @@ impl Broker {
     /// # Errors
     /// When a successor of the authority is due and cannot be made or kept.
     pub fn authorities(&self) -> Result<String, AuthorityError> {
-        self.inner.authorities.trusted(Timestamp::now())
+        self.inner.authorities.trusted((self.inner.clock)())
     }
 
     /// The host key that a sandbox is told to trust when it is claimed, as a line for `known_hosts`; empty where no rule speaks

@@ -86,7 +86,7 @@ pub enum Injection {
         /// The secret.
         secret: Reference,
     },
-    /// `credential-brokered` in the body, escaped as JSON and forms need it.
+    /// `credential-brokered` in the body, escaped as JSON and forms need it, or in the text of a WebSocket.
     Body {
         /// The secret.
         secret: Reference,

@@ -8,6 +8,7 @@ mod answer;
 mod body;
 mod exchange;
 mod facts;
+mod frames;
 pub(crate) mod path;
 mod pool;
 mod select;

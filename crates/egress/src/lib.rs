@@ -31,7 +31,7 @@ mod ssh;
 
 pub use audit_queue::{AuditReceiver, AuditSender, Tried, audit_queue};
 pub use authority::{Authorities, AuthorityError};
-pub use broker::{Admitted, Broker, BrokerError, Decide, Surroundings};
+pub use broker::{Admitted, Broker, BrokerError, Clock, Decide, Surroundings, machine_clock};
 pub use denied::{Code, Denied};
 pub use inject::{Aws, Git, Injection, Mode};
 pub use intercept::{

@@ -46,6 +46,7 @@ pub(crate) fn outside() -> MakeOutside {
                     roots: Arc::new(RootCertStore::empty()),
                     audit,
                     tasks,
+                    clock: egress::machine_clock(),
                 };
                 Broker::new(&folder, surroundings)
             })),

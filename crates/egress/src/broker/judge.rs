@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use domain::SessionId;
-use jiff::Timestamp;
 use policy::{Destination, Outcome};
 use rustls::ServerConfig;
 
@@ -130,9 +129,7 @@ impl Inner {
     /// How to be the host towards the session.
     pub(super) fn server(&self, decided: &Decided) -> Result<Arc<ServerConfig>, Denied> {
         let session = self.session(decided.session);
-        session
-            .leaves
-            .server(&decided.host, &self.authorities, Timestamp::now())
+        session.leaves.server(&decided.host, &self.authorities, (self.clock)())
     }
 }
 

@@ -16,8 +16,11 @@ pub(crate) enum Escape {
 }
 
 impl Escape {
-    /// What a body of this media type needs.
+    /// What a body of this media type needs; what programs say over a WebSocket is JSON where a secret belongs into it.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
+        if headers.contains_key(header::SEC_WEBSOCKET_KEY) {
+            return Self::Json;
+        }
         let media = headers
             .get(header::CONTENT_TYPE)
             .and_then(|media| media.to_str().ok())
@@ -55,6 +58,12 @@ impl Substitute {
             secret: Secret::new(written),
             held: BytesMut::new(),
         }
+    }
+
+    /// Takes all of a text and gives it filled in.
+    pub(crate) fn whole(&mut self, text: &Bytes) -> Bytes {
+        let done = self.push(text);
+        [done, self.finish()].concat().into()
     }
 
     /// Takes a piece and gives what is certain.

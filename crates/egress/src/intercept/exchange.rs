@@ -20,6 +20,7 @@ use super::tokens::Handling;
 use super::upload::{Meter, Upload};
 use super::upstream::{self, Line};
 use super::{Decided, Matching, Pending, Shared, answer, facts, select, websocket};
+use crate::inject::Substitute;
 use crate::{Code, Denied, Outcome, Record, Rule};
 
 /// How long an upstream may take until it begins to answer.
@@ -58,6 +59,8 @@ struct Outgoing {
     injected: bool,
     tokens: Handling,
     client: Option<hyper::upgrade::OnUpgrade>,
+    /// What a WebSocket's messages are filled in with.
+    frames: Option<Substitute>,
 }
 
 impl Exchange {
@@ -138,6 +141,7 @@ impl Exchange {
             injected,
             tokens,
             client,
+            frames,
         } = outgoing;
         let reply = tokio::time::timeout(ANSWER, self.dispatch(request, &rule, key, client.is_some())).await;
         let mut reply = match reply {
@@ -171,6 +175,7 @@ impl Exchange {
                     client,
                     upstream,
                     scrub,
+                    frames,
                     injected,
                 }),
             ));
@@ -249,12 +254,14 @@ impl Exchange {
             client,
             upstream,
             scrub,
+            frames,
             ..
         } = open;
         let agreed = websocket::Agreed {
             client,
             upstream,
             scrub,
+            frames,
             ledger,
         };
         *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(agreed);
@@ -291,6 +298,7 @@ struct Open {
     client: hyper::upgrade::OnUpgrade,
     upstream: hyper::upgrade::OnUpgrade,
     scrub: Scrub,
+    frames: Option<Substitute>,
     injected: bool,
 }
 

@@ -1,7 +1,9 @@
 //! Endpoints that hand out tokens: what they hand out does not reach the sandbox (threats 50, 51).
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue, header};
+use memchr::memmem;
+use percent_encoding::percent_decode;
 use protocol::PLACEHOLDER;
 use serde::Deserialize;
 use serde_json::Value;
@@ -137,6 +139,36 @@ pub(super) fn handling_of_aws(rule: &Rule, service: &str, by_path: Handling) -> 
         TokenAnswers::Deny => Handling::Deny,
         TokenAnswers::Pass => Handling::Pass,
     }
+}
+
+/// How a refresh token is called, in lower case.
+const REFRESH: [&[u8]; 2] = [b"refresh_token", b"refreshtoken"];
+
+/// Whether a request to an endpoint that hands out tokens speaks of a refresh token, or may do so where nobody can read it.
+pub(super) fn carries_refresh_token(head: &Head, body: &[u8]) -> bool {
+    let says = |text: &[u8]| {
+        let text = text.to_ascii_lowercase();
+        REFRESH.iter().any(|word| memmem::find(&text, word).is_some())
+    };
+    let says_encoded = |text: &[u8]| says(text) || says(&percent_decode(text).collect::<Vec<u8>>());
+    let is_plain = |encoding: &HeaderValue| encoding.as_bytes().eq_ignore_ascii_case(b"identity");
+    let mut encodings = head.headers.get_all(header::CONTENT_ENCODING).iter();
+    head.query
+        .as_deref()
+        .is_some_and(|query| says_encoded(query.as_bytes()))
+        || says_encoded(body)
+        || serde_json::from_slice::<Value>(body).is_ok_and(|body| says(body.to_string().as_bytes()))
+        || (!body.is_empty() && !encodings.all(is_plain))
+}
+
+/// A request that would have a refresh token leave the sandbox.
+pub(super) fn refresh_token(rule: &str) -> Denied {
+    Denied::new(
+        Code::TokenEndpoint,
+        "the request asks for tokens by a refresh token, and none leaves a sandbox",
+        format!("use a service that renews its tokens itself, or ask for tokens = \"pass\" in the rule {rule}"),
+    )
+    .by(rule)
 }
 
 fn is_endpoint(segment: &str) -> bool {

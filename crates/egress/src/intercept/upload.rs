@@ -145,6 +145,14 @@ impl Upload {
         self.places.is_some()
     }
 
+    /// Whether there is nothing of it.
+    pub(super) fn is_over(&self) -> bool {
+        match &self.source {
+            Source::Whole(whole) => whole.is_none(),
+            Source::Client(incoming) => incoming.is_end_stream(),
+        }
+    }
+
     /// What will tell how far it has come.
     pub(super) fn meter(&self) -> Arc<Meter> {
         Arc::clone(&self.meter)

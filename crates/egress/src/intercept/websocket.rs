@@ -1,4 +1,5 @@
-//! WebSockets: the handshake is a request as any other, what follows passes, without what was put into the handshake.
+//! WebSockets: the handshake is a request as any other, what follows passes, without what was put into the handshake. What the
+//! client says is looked at only where its rule fills bodies in.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +11,8 @@ use scrub::Scrub;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::body::Ledger;
+use super::frames::Frames;
+use crate::inject::Substitute;
 
 /// How much passes at once.
 const PIECE: usize = 16 * 1024;
@@ -46,6 +49,8 @@ pub(super) struct Agreed {
     pub(super) client: OnUpgrade,
     pub(super) upstream: OnUpgrade,
     pub(super) scrub: Scrub,
+    /// Where a rule fills bodies in.
+    pub(super) frames: Option<Substitute>,
     pub(super) ledger: Ledger,
 }
 
@@ -58,6 +63,7 @@ pub(super) async fn carry(agreed: Agreed) {
         client,
         upstream,
         scrub,
+        frames,
         mut ledger,
     } = agreed;
     let (client, upstream) = match tokio::try_join!(client, upstream) {
@@ -72,13 +78,18 @@ pub(super) async fn carry(agreed: Agreed) {
     let (mut sent, mut received) = (0, 0);
     let up = async {
         let mut piece = vec![0; PIECE];
+        let mut frames = frames.map(Frames::new);
         loop {
             let read = from_client.read(&mut piece).await?;
+            match &mut frames {
+                Some(frames) if read == 0 => to_upstream.write_all(&frames.finish()).await?,
+                Some(frames) => to_upstream.write_all(&frames.push(&piece[..read])).await?,
+                None => to_upstream.write_all(&piece[..read]).await?,
+            }
+            to_upstream.flush().await?;
             if read == 0 {
                 return to_upstream.shutdown().await;
             }
-            to_upstream.write_all(&piece[..read]).await?;
-            to_upstream.flush().await?;
             sent += read as u64;
         }
     };

@@ -4,6 +4,7 @@
 mod intercept;
 mod passing;
 mod rig;
+mod rotation;
 mod rules;
 mod ssh;
 mod ssh_peers;

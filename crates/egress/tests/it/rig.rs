@@ -38,6 +38,7 @@ pub(crate) struct World {
 pub(crate) struct Setting {
     pub(crate) limits: Option<Limits>,
     pub(crate) secrets: BTreeMap<Reference, Secret>,
+    pub(crate) clock: Option<Arc<egress::Clock>>,
 }
 
 impl World {
@@ -63,6 +64,7 @@ impl World {
             roots: Arc::new(roots),
             audit: teller,
             tasks: tasks.child(),
+            clock: setting.clock.unwrap_or_else(egress::machine_clock),
         };
         Self {
             broker: Broker::new(&folder.path().join("egress"), surroundings).unwrap(),

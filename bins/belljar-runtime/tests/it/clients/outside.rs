@@ -66,6 +66,7 @@ impl Outside {
             roots: Arc::new(roots),
             audit,
             tasks: tasks.child(),
+            clock: egress::machine_clock(),
         };
         Self {
             broker: Broker::new(&folder.join("egress"), surroundings).unwrap(),

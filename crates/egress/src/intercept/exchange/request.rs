@@ -101,6 +101,7 @@ impl Exchange {
         }
         let known = length(&head.headers);
         let changes = !upload.keeps_length();
+        let frames = injected.body.take_if(|_| handshake);
         if let Some(substitute) = injected.body.take() {
             upload.fill(substitute);
         }
@@ -116,6 +117,15 @@ impl Exchange {
             let form = upload.gather(WHOLE).await?;
             if std::str::from_utf8(&form).is_ok_and(|form| inject::query::names(Some(form), "_method")) {
                 return Err(upload::other_method(name));
+            }
+        }
+        if tokens == (Handling::Replace { aws: false }) && !rule.fills_body() {
+            if !upload.is_over() {
+                self.hold(&mut upload)?;
+            }
+            let body = upload.gather(WHOLE).await?;
+            if tokens::carries_refresh_token(&head, &body) {
+                return Err(tokens::refresh_token(name));
             }
         }
         if let Some((aws, (target, payload))) = signed {
@@ -170,6 +180,7 @@ impl Exchange {
             injected: puts_in,
             tokens,
             client,
+            frames,
         })
     }
 }

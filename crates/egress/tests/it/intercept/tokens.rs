@@ -41,7 +41,7 @@ async fn threat_050_a_token_endpoint_answers_with_placeholders() {
         "/v1/projects/-/serviceAccounts/robot:generateAccessToken",
     ] {
         let reply = house
-            .ask(HOST, request("POST", HOST, path, &[], "grant_type=refresh_token"))
+            .ask(HOST, request("POST", HOST, path, &[], "grant_type=client_credentials"))
             .await;
         let body: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
         assert_eq!(body["access_token"], PLACEHOLDER, "{path}");
@@ -59,6 +59,84 @@ async fn threat_050_a_token_endpoint_answers_with_placeholders() {
         format!("access_token={PLACEHOLDER}&scope=repo&token_type=bearer")
     );
     assert_eq!(reply.headers["content-length"], reply.body.len().to_string());
+}
+
+#[tokio::test]
+async fn threat_050_no_refresh_token_leaves_a_sandbox() {
+    const FORM: (&str, &str) = ("content-type", "application/x-www-form-urlencoded");
+    const JSON: (&str, &str) = ("content-type", "application/json");
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream(HOST, answer).await;
+    let ask = async |path: &str, headers: &[(&str, &str)], body: &str| {
+        let reply = house.ask(HOST, request("POST", HOST, path, headers, body)).await;
+        assert_eq!(reply.status, StatusCode::FORBIDDEN, "{path} {body}: {}", reply.body);
+        reply.code()
+    };
+    // First it asks for tokens, and then for new ones by what it was given.
+    let reply = house
+        .ask(
+            HOST,
+            request(
+                "POST",
+                HOST,
+                "/oauth/token",
+                &[FORM],
+                "grant_type=authorization_code&code=1",
+            ),
+        )
+        .await;
+    let given: serde_json::Value = serde_json::from_str(&reply.body).unwrap();
+    let given = given["deep"][0]["refresh_token"].as_str().unwrap();
+    let before = bound.seen().len();
+    let form = format!("grant_type=refresh_token&refresh_token={given}");
+    assert_eq!(ask("/oauth/token", &[FORM], &form).await, "placeholder_unbound");
+    // One that it has from elsewhere, in every spelling.
+    for (path, headers, body) in [
+        (
+            "/oauth/token",
+            [FORM].as_slice(),
+            "grant_type=refresh_token&refresh_token=rt-1",
+        ),
+        ("/oauth/token", &[FORM], "refresh%5Ftoken=rt-1"),
+        ("/oauth/token", &[FORM], "Refresh_Token=rt-1"),
+        ("/oauth/token", &[JSON], r#"{"refresh_token":"rt-1"}"#),
+        ("/oauth/token", &[JSON], r#"{"refresh\u005ftoken":"rt-1"}"#),
+        ("/oauth/token", &[JSON], r#"{"refreshToken":"rt-1"}"#),
+        ("/oauth/token", &[], "refresh_token=rt-1"),
+        ("/oauth/token?refresh_token=rt-1", &[], ""),
+        ("/oauth/token?refresh%5ftoken=rt-1", &[], ""),
+        ("/oauth/token", &[FORM, ("content-encoding", "gzip")], "whatever it is"),
+        ("/refresh_token", &[JSON], r#"{"refresh_token":"rt-1"}"#),
+    ] {
+        assert_eq!(ask(path, headers, body).await, "token_endpoint");
+    }
+    assert_eq!(bound.seen().len(), before, "none of these left");
+    // Where nobody hands out tokens the word is a word; where a rule lets tokens pass, or fills bodies in, it is the rule's business.
+    let reply = house
+        .ask(
+            HOST,
+            request("POST", HOST, "/notes", &[JSON], r#"{"text":"refresh_token"}"#),
+        )
+        .await;
+    assert_eq!(reply.status, StatusCode::OK);
+    house.change(2, &[("bound", &format!("{BEARER}\ntokens = \"pass\""))]);
+    let reply = house
+        .ask(
+            HOST,
+            request("POST", HOST, "/oauth/token", &[FORM], "refresh_token=rt-1"),
+        )
+        .await;
+    assert_eq!(reply.status, StatusCode::OK);
+    house.change(3, &[("bound", r#"inject = [{ kind = "body", secret = "env:TOKEN" }]"#)]);
+    let form = format!("refresh_token={PLACEHOLDER}");
+    let reply = house
+        .ask(HOST, request("POST", HOST, "/oauth/token", &[FORM], &form))
+        .await;
+    assert!(
+        reply.status == StatusCode::OK && !reply.body.contains("gho_real"),
+        "{}",
+        reply.body
+    );
 }
 
 #[tokio::test]

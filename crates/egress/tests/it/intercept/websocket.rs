@@ -11,20 +11,23 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::house::{House, SECRET};
+use super::house::{House, PLACEHOLDER, SECRET};
 
 const HOST: &str = "ws.bound.test";
 const RULE: &str = "inject = [{ kind = \"bearer\", secret = \"env:TOKEN\" }]\nmethods = [\"GET\"]\npaths = [\"/live\"]";
 
+/// What a server was told.
+type Told<T> = Arc<Mutex<Vec<T>>>;
+
 /// A server that repeats every message, and the secret of its handshake; it knows compression.
-async fn server(house: &House) -> Arc<Mutex<Vec<Request>>> {
+async fn server(house: &House) -> (Told<Request>, Told<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     house.place(HOST, listener.local_addr().unwrap());
     let mut config = house.theirs.server(HOST, |_| {});
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let handshakes: Arc<Mutex<Vec<Request>>> = Arc::default();
-    let seen = Arc::clone(&handshakes);
+    let (handshakes, messages) = (Told::<Request>::default(), Told::<String>::default());
+    let (seen, heard) = (Arc::clone(&handshakes), Arc::clone(&messages));
     house.tasks.spawn_until_stopped(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let Ok(stream) = acceptor.accept(stream).await else {
@@ -32,9 +35,9 @@ async fn server(house: &House) -> Arc<Mutex<Vec<Request>>> {
             };
             #[allow(clippy::result_large_err, reason = "the signature is tungstenite's")]
             let callback = |request: &Request, mut response: Response| {
-                response
-                    .headers_mut()
-                    .insert("x-echo", request.headers()["authorization"].clone());
+                if let Some(shown) = request.headers().get("authorization") {
+                    response.headers_mut().insert("x-echo", shown.clone());
+                }
                 seen.lock().unwrap().push(request.clone());
                 Ok(response)
             };
@@ -43,19 +46,20 @@ async fn server(house: &House) -> Arc<Mutex<Vec<Request>>> {
             };
             let _ = socket.send(Message::text(format!("you sent {SECRET}"))).await;
             while let Some(Ok(message)) = socket.next().await {
+                heard.lock().unwrap().extend(message.to_text().map(str::to_owned));
                 if message.is_text() && socket.send(message).await.is_err() {
                     break;
                 }
             }
         }
     });
-    handshakes
+    (handshakes, messages)
 }
 
 #[tokio::test]
 async fn threat_036_the_credential_is_in_the_handshake_and_nowhere_else() {
     let house = House::new(&[("bound", RULE)]);
-    let handshakes = server(&house).await;
+    let (handshakes, _) = server(&house).await;
     let stream = house.tls(HOST, b"http/1.1").await;
     let mut request = format!("wss://{HOST}/live").into_client_request().unwrap();
     let extensions = "permessage-deflate; client_max_window_bits".parse().unwrap();
@@ -89,7 +93,7 @@ async fn threat_036_the_credential_is_in_the_handshake_and_nowhere_else() {
 #[tokio::test]
 async fn threat_036_the_rule_holds_for_handshakes() {
     let house = House::new(&[("bound", RULE)]);
-    let handshakes = server(&house).await;
+    let (handshakes, _) = server(&house).await;
     let stream = house.tls(HOST, b"http/1.1").await;
     let refused = tokio_tungstenite::client_async(format!("wss://{HOST}/other"), stream).await;
     let Err(Error::Http(response)) = refused else {
@@ -100,9 +104,36 @@ async fn threat_036_the_rule_holds_for_handshakes() {
 }
 
 #[tokio::test]
+async fn threat_036_what_is_said_is_looked_at_only_where_the_rule_says_so() {
+    let fills = "inject = [{ kind = \"body\", secret = \"env:TOKEN\" }]";
+    let house = House::new(&[("bound", RULE)]);
+    let (handshakes, messages) = server(&house).await;
+    let said = format!(r#"{{"op":"identify","token":"{PLACEHOLDER}"}}"#);
+    let as_json = serde_json::json!({ "op": "identify", "token": SECRET }).to_string();
+    for (generation, rule, arrives) in [(1, RULE, &said), (2, fills, &as_json)] {
+        house.change(generation, &[("bound", rule)]);
+        let stream = house.tls(HOST, b"http/1.1").await;
+        let mut request = format!("wss://{HOST}/live").into_client_request().unwrap();
+        let extensions = "permessage-deflate".parse().unwrap();
+        request.headers_mut().insert("sec-websocket-extensions", extensions);
+        let (mut socket, _) = tokio_tungstenite::client_async(request, stream).await.unwrap();
+        socket.next().await.unwrap().unwrap();
+        socket.send(Message::text(said.clone())).await.unwrap();
+        let echoed = socket.next().await.unwrap().unwrap();
+        assert!(
+            !echoed.to_text().unwrap().contains(SECRET),
+            "what comes back is masked: {echoed}"
+        );
+        assert_eq!(messages.lock().unwrap().last(), Some(arrives));
+        let handshake = handshakes.lock().unwrap().last().unwrap().clone();
+        assert!(handshake.headers().get("sec-websocket-extensions").is_none());
+    }
+}
+
+#[tokio::test]
 async fn threat_012_a_websocket_ends_with_the_connection_that_carries_it() {
     let house = House::new(&[("bound", RULE)]);
-    let _handshakes = server(&house).await;
+    server(&house).await;
     let (near, far) = tokio::io::duplex(64 * 1024);
     let decided = house.decided(egress::Scheme::Https, HOST, 443);
     let intercept = house.intercept.clone();
