@@ -26,6 +26,10 @@ pub type MakeBroker = dyn FnOnce(Arc<Decide>, AuditSender, Tasks) -> Result<Brok
 /// The layer of rules that are no scope's: those of `[egress.rules]`, and that there are none.
 const INSTALLATION: &str = "installation";
 
+/// What to do where nothing leaves.
+const NO_WAY: &str = "use a service that reaches it, or ask whoever runs this installation for a rule under [egress.rules]; \
+                      services.belljar.requestAccess({ host, reason }) in exec asks an admin";
+
 /// A connection that may be.
 struct Allowed(Admitted);
 
@@ -186,15 +190,11 @@ impl Control {
         if !self.0.attempts.is_prompt(live.session) {
             sleep(WAITS).await;
         }
-        let mut remedy = denied.remedy.clone();
-        live.note_refused(|| format!("{denied}: {remedy}"));
-        if denied.code == Code::OutOfScope {
-            remedy.push_str("; services.belljar.requestAccess({ host, reason }) in exec asks an admin");
-        }
+        live.note_refused(|| denied.to_string());
         let denial = Denial {
             reason: denied.code.as_str().to_owned(),
             rule: denied.rule.clone(),
-            remedy: Some(remedy),
+            remedy: Some(denied.remedy.clone()),
         };
         Refusal::denied(denied.to_string(), denial)
     }
@@ -214,7 +214,12 @@ impl Control {
             sleep(WAITS).await;
         }
         live.note_refused(|| target.refusal());
-        Refusal::new(RefusalCode::Denied, target.refusal())
+        let denial = Denial {
+            reason: "no_egress".to_owned(),
+            rule: None,
+            remedy: Some(NO_WAY.to_owned()),
+        };
+        Refusal::denied(target.refusal(), denial)
     }
 
     /// Writes down what the broker tells, until it is gone.

@@ -1,6 +1,7 @@
 //! The whole of Belljar: real processes, real sandboxes, a scripted model. Everything goes through the command line, as a
 //! person would have it.
 
+mod access;
 mod background;
 mod canaries;
 mod carried;

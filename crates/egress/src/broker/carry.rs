@@ -9,7 +9,7 @@ use tokio::io::{AsyncWriteExt, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, timeout};
 
 use super::Admitted;
-use super::judge::{speaking, unspoken};
+use super::judge::{asking, speaking, unspoken};
 use super::no_ssh::NoSsh;
 use crate::intercept::{Decided, Stream};
 use crate::opening::{self, Spoken};
@@ -229,7 +229,7 @@ impl Admitted {
         Denied::new(
             Code::OutOfScope,
             format!("the connection to {host}:{port} was closed: it is no longer allowed"),
-            "ask whoever gave this session its scope",
+            format!("ask whoever gave this session its scope; {}", asking(host, Some(port))),
         )
     }
 }

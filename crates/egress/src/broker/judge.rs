@@ -76,7 +76,10 @@ impl Inner {
             ),
             Outcome::Deny => (
                 Code::OutOfScope,
-                format!("ask whoever gave this session its scope to add `{destination}` to its `egress`"),
+                format!(
+                    "ask whoever gave this session its scope to add `{destination}` to its `egress`; {}",
+                    asking(destination, port)
+                ),
             ),
         };
         let reason = format!("{place} is not reached: {}", decision.reason);
@@ -96,7 +99,8 @@ impl Inner {
             }
         };
         let remedy = format!(
-            "use a service that reaches it, or ask whoever runs this installation for a rule under [egress.rules] with hosts = [\"{place}\"]"
+            "use a service that reaches it, or ask whoever runs this installation for a rule under [egress.rules] with hosts = [\"{place}\"]; {}",
+            asking(destination, port)
         );
         Denied::new(Code::NoRule, reason, remedy)
     }
@@ -157,6 +161,12 @@ pub(super) fn unspoken(matches: &[Match], decided: &Decided, spoken: &str) -> De
         Some(first) => denied.by(&first.rule.name),
         None => denied,
     }
+}
+
+/// How a program in the sandbox asks for access itself.
+pub(super) fn asking(destination: &Destination, port: Option<u16>) -> String {
+    let place = place(destination, port.or(Some(443)));
+    format!("services.belljar.requestAccess({{ host: \"{place}\", reason }}) in exec asks an admin")
 }
 
 fn place(destination: &Destination, port: Option<u16>) -> String {

@@ -106,12 +106,7 @@ pub(super) fn broken(words: &str) -> Response<Body> {
 }
 
 fn say(status: StatusCode, code: &str, message: &str, rule: Option<&str>, remedy: Option<&str>) -> Response<Body> {
-    let mut error = json!({ "code": code, "message": message });
-    for (name, value) in [("rule", rule), ("remedy", remedy)] {
-        if let Some(value) = value {
-            error[name] = value.into();
-        }
-    }
+    let error = json!({ "code": code, "rule": rule, "message": message, "remedy": remedy });
     let body = Full::new(Bytes::from(json!({ "error": error }).to_string()));
     let mut response = Response::new(body.map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = status;
