@@ -226,6 +226,15 @@ impl Installation {
         self.start_serve();
     }
 
+    /// The machine is gone on which sandboxes and disks are, all at once and with its host agent; another takes its place,
+    /// which has nothing but images.
+    pub(crate) fn lose_the_machine(&self) {
+        Self::end(&self.host);
+        leftovers::wipe(self.folder.path(), &[&self.path("run"), &self.data()]);
+        miniature().install(&self.data().join("images"));
+        self.start_host();
+    }
+
     fn end(process: &Mutex<Option<Child>>) {
         if let Some(mut child) = process.lock().expect("no test panicked here").take() {
             let _ = child.kill();

@@ -129,6 +129,40 @@ pub(crate) fn remove_sandboxes(command: impl Fn(&[&str]) -> Command) {
         .expect("run belljar");
 }
 
+/// Does away with the sandboxes of an installation whose host agent is gone, and with all that these folders hold but what the
+/// control plane has.
+pub(crate) fn wipe(installation: &Path, folders: &[&Path]) {
+    first_processes(installation).into_iter().for_each(processes::kill);
+    eventually("the sandboxes of a machine that is gone to end", || {
+        first_processes(installation).is_empty().then_some(())
+    });
+    let sandboxes = fs::read_dir(installation.join("run/sandboxes"));
+    for sandbox in sandboxes.into_iter().flatten().flatten() {
+        let groups = format!("*/belljar/{}*", sandbox.file_name().display());
+        let find = ["/sys/fs/cgroup", "-depth", "-type", "d", "-path", &groups, "-delete"];
+        // They are busy until the last of their processes is buried.
+        eventually("the groups of a machine that is gone to be removed", || {
+            let output = Command::new("find").args(find).output().expect("run find");
+            output.status.success().then_some(())
+        });
+    }
+    for folder in folders {
+        unmount_below(folder);
+        for entry in fs::read_dir(folder).expect("list a folder").flatten() {
+            if entry.file_name() == "control" {
+                continue;
+            }
+            let path = entry.path();
+            let removed = if path.is_dir() {
+                fs::remove_dir_all(&path)
+            } else {
+                fs::remove_file(&path)
+            };
+            removed.unwrap_or_else(|error| panic!("remove {}: {error}", path.display()));
+        }
+    }
+}
+
 /// The first processes of an installation's sandboxes: those that see its link directories.
 pub(crate) fn first_processes(folder: &Path) -> Vec<u32> {
     let path = folder.to_string_lossy().into_owned();

@@ -26,6 +26,7 @@ mod transcript;
 mod transitions;
 mod unused_images;
 mod upgrade;
+mod vanished;
 mod waking;
 mod wanders;
 mod warm;
