@@ -119,7 +119,7 @@ impl Worker {
         if self.watch.add(folder.as_fd(), path).is_err() && !self.blind {
             self.blind = true;
             let words = format!(
-                "not every folder can be watched (fs.inotify.max_user_watches): changes are found by looking everywhere, each {} s",
+                "not every folder can be watched (fs.inotify.max_user_watches, fs.inotify.max_user_instances): changes are found by looking everywhere, each {} s",
                 self.settings.look_again.as_secs()
             );
             // Whoever cannot be told is not there.

@@ -19,24 +19,19 @@ pub(crate) enum Hint {
 }
 
 /// Watches folders.
+#[derive(Default)]
 pub(crate) struct Watch {
-    events: OwnedFd,
+    /// None where there was none for this process yet: all sandboxes of a machine share some.
+    events: Option<OwnedFd>,
     /// The folder of each watch. One that was renamed has its new path as soon as it is looked at there.
     folders: HashMap<i32, Relative>,
 }
 
 impl Watch {
-    pub(crate) fn new() -> Result<Self, Errno> {
-        Ok(Self {
-            events: inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?,
-            folders: HashMap::new(),
-        })
-    }
-
     /// Watches an opened folder from now on. To be called before it is listed: then nothing is missed.
     ///
     /// # Errors
-    /// `NOSPC` where the user has no more watches.
+    /// `NOSPC` where the user has no more watches, `MFILE` where no more may be opened to watch with.
     pub(crate) fn add(&mut self, folder: BorrowedFd<'_>, path: &[u8]) -> Result<(), Errno> {
         // By its descriptor: a path might lead elsewhere by now.
         let descriptor = format!("/proc/self/fd/{}", folder.as_raw_fd());
@@ -48,15 +43,22 @@ impl Watch {
             | WatchFlags::MOVE
             | WatchFlags::ONLYDIR
             | WatchFlags::EXCL_UNLINK;
-        let watch = inotify::add_watch(&self.events, descriptor, flags)?;
+        let events = match &mut self.events {
+            Some(events) => events,
+            none => none.insert(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?),
+        };
+        let watch = inotify::add_watch(events, descriptor, flags)?;
         self.folders.insert(watch, path.to_vec());
         Ok(())
     }
 
     /// What has happened since. A name is given once for each event.
     pub(crate) fn read(&mut self, mut see: impl FnMut(Hint)) {
+        let Some(events) = &self.events else {
+            return;
+        };
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
-        let mut reader = Reader::new(self.events.as_fd(), &mut buffer);
+        let mut reader = Reader::new(events.as_fd(), &mut buffer);
         let mut ended = Vec::new();
         // Ends with `AGAIN`.
         while let Ok(event) = reader.next() {
@@ -72,10 +74,9 @@ impl Watch {
             self.folders.remove(&watch);
         }
     }
-}
 
-impl AsFd for Watch {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.events.as_fd()
+    /// What can be read when something has happened.
+    pub(crate) fn events(&self) -> Option<BorrowedFd<'_>> {
+        self.events.as_ref().map(AsFd::as_fd)
     }
 }

@@ -53,7 +53,7 @@ impl Default for Settings {
 /// Files cannot be kept any longer.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
-    /// The workspace cannot be opened or watched.
+    /// The workspace cannot be opened or marked.
     #[error("cannot {attempt} the workspace")]
     Workspace {
         /// What was tried.
@@ -83,7 +83,7 @@ pub fn run(socket: UnixStream, workspace: &Path, settings: Settings) -> Result<(
     let mut worker = Worker {
         rules: Rules::read(&root),
         root,
-        watch: Watch::new().map_err(failed("watch"))?,
+        watch: Watch::default(),
         uplink: Uplink::new(socket),
         index: Index::default(),
         dirty: Dirty::default(),
@@ -345,10 +345,9 @@ impl Worker {
                 tv_nsec: i64::from(wait.subsec_nanos()),
             })
         });
-        let mut ready = [
-            PollFd::new(&self.watch, PollFlags::IN),
-            PollFd::new(&self.uplink, PollFlags::IN),
-        ];
+        let mut ready = vec![PollFd::new(&self.uplink, PollFlags::IN)];
+        let events = self.watch.events();
+        ready.extend(events.map(|events| PollFd::from_borrowed_fd(events, PollFlags::IN)));
         match poll(&mut ready, wait.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(UplinkError::Closed(errno.into())),

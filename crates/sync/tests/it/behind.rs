@@ -46,6 +46,8 @@ pub(crate) struct State {
     pub(crate) gets: usize,
     /// What is said to tools: everything is there, but for so many files.
     pub(crate) filled: Option<u64>,
+    /// What was said for the log.
+    pub(crate) said: Vec<String>,
     /// How often each content was fetched.
     pub(crate) fetched: HashMap<ContentHash, usize>,
 }
@@ -72,13 +74,18 @@ impl Behind {
         assert!(waited.is_ok(), "waited {LIMIT:?} for {what}");
     }
 
-    /// Has a workspace's files kept while the test goes on.
+    /// Has a workspace's files kept while the test goes on. What the kernel watches is looked at when it says so, and only then.
     pub(crate) async fn serve(&self, workspace: &Path, test: impl Future<Output = ()>) {
+        self.serve_and_look(workspace, Duration::from_secs(3_600), test).await;
+    }
+
+    /// The same; where the kernel does not watch everything, all of it is looked at this often.
+    pub(crate) async fn serve_and_look(&self, workspace: &Path, look_again: Duration, test: impl Future<Output = ()>) {
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
         let settings = sync::Settings {
             settle: Duration::from_millis(1),
-            look_again: Duration::from_secs(3_600),
+            look_again,
         };
         let workspace = workspace.to_owned();
         let keeps = std::thread::spawn(move || sync::run(far, &workspace, settings));
@@ -120,7 +127,12 @@ impl Behind {
                     self.answered.notify_one();
                     continue;
                 }
-                FromSync::Flushed { .. } | FromSync::Said { .. } => continue,
+                FromSync::Said { words } => {
+                    self.state().said.push(words);
+                    self.answered.notify_one();
+                    continue;
+                }
+                FromSync::Flushed { .. } => continue,
             };
             let answer = match done {
                 Ok(()) => ToSync::Done { number },
@@ -221,7 +233,9 @@ impl State {
             }
             SyncRequest::Record { gone, files } => {
                 for path in gone {
-                    self.kept.remove(&path.0);
+                    // With all that was in it.
+                    let below = [&path.0[..], b"/"].concat();
+                    self.kept.retain(|kept, _| *kept != path.0 && !kept.starts_with(&below));
                 }
                 for file in files {
                     self.kept.insert(file.path.0.clone(), file);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod behind;
+mod lost;
 
 use std::ffi::CString;
 use std::fs;
