@@ -1,7 +1,7 @@
 //! Programs that people use to speak to servers, and the servers that they speak to: an API, git over HTTPS, the registries of
 //! npm and pip. What a user types is the same wherever it is run.
 
-mod kept;
+mod places;
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::Response;
 
 use crate::upstream::{AnswerBody, Arrived, answered};
-pub use kept::kept;
+pub use places::{authority, brought, built};
 
 /// The key that no program knows, and every server but the last wants.
 pub const KEY: &str = "the-real-key-0123456789";
@@ -28,50 +28,70 @@ pub const HOSTS: [&str; 5] = [
 pub struct Client {
     /// What it is called.
     pub name: &'static str,
-    /// The file that it must have; below `/clients` those of [`kept`], below `/sources` those of [`sources`].
-    pub needs: &'static str,
-    /// What the user types, in a shell.
+    /// Where it finds the authority.
+    pub trusts: &'static str,
+    /// What the user types, in a shell. [`brought`] is at `/clients`, [`built`] at `/built`.
     pub script: &'static str,
     /// What stands in what it says then.
     pub says: &'static str,
+    /// What that means.
+    pub means: &'static str,
 }
 
-const fn client(name: &'static str, needs: &'static str, script: &'static str, says: &'static str) -> Client {
+impl Client {
+    /// Its row of the table in docs/egress.md.
+    #[must_use]
+    pub fn row(&self) -> String {
+        format!("| {} | {} | {} |\n", self.name, self.trusts, self.means)
+    }
+}
+
+const fn client(name: &'static str, trusts: &'static str, script: &'static str, says: &'static str) -> Client {
     Client {
         name,
-        needs,
+        trusts,
         script,
         says,
+        means: "works",
+    }
+}
+
+/// One that has a list of its own, and reads no other.
+const fn own_list(name: &'static str, script: &'static str, says: &'static str) -> Client {
+    Client {
+        means: "fails closed, with code `handshake` and an event that says why",
+        ..client(name, "nothing", script, says)
     }
 }
 
 const API: &str = "welcome to api.client.test/x";
+const PASSED: &str = "welcome to pass.client.test/x";
 
-/// All of them. Each means a host of [`HOSTS`] whose requests are read and given a key, unless it says otherwise.
+/// All of them. Each means a host of [`HOSTS`] whose requests are read and given a key, unless its name says otherwise.
 pub const CLIENTS: &[Client] = &[
-    client("curl", "/usr/bin/curl", "curl -sS https://api.client.test/x", API),
+    client("curl", "`CURL_CA_BUNDLE`", "curl -sS https://api.client.test/x", API),
     client(
         "curl by HTTP proxy",
-        "/usr/bin/curl",
+        "`CURL_CA_BUNDLE`",
         "curl -sS -x http://127.0.0.1:3128 https://api.client.test/x",
         API,
     ),
     client(
         "curl by SOCKS proxy",
-        "/usr/bin/curl",
+        "`CURL_CA_BUNDLE`",
         "curl -sS -x socks5h://127.0.0.1:3128 https://api.client.test/x",
         API,
     ),
     client(
         "curl, host passed through",
-        "/usr/bin/curl",
+        "`CURL_CA_BUNDLE`",
         "curl -sS https://pass.client.test/x",
-        "welcome to pass.client.test/x",
+        PASSED,
     ),
-    client("wget", "/usr/bin/wget", "wget -qO- https://api.client.test/x", API),
+    client("wget", "system bundle", "wget -qO- https://api.client.test/x", API),
     client(
         "git clone, commit, push, fetch",
-        "/usr/bin/git",
+        "`GIT_SSL_CAINFO`",
         "cd /tmp && git clone -q https://git.client.test/acme/app.git app && cd app && echo hello > a && git add a \
          && git -c user.name=me -c user.email=me@x.test commit -qm first && git push -q origin HEAD:main \
          && git fetch -q && git log --format=%s origin/main",
@@ -79,67 +99,67 @@ pub const CLIENTS: &[Client] = &[
     ),
     client(
         "gh",
-        "/clients/bin/gh",
+        "`SSL_CERT_FILE`",
         "GH_HOST=api.client.test GH_ENTERPRISE_TOKEN=credential-brokered gh api x",
         "welcome to api.client.test/api/v3/x",
     ),
     client(
         "node fetch",
-        "/usr/bin/node",
+        "`NODE_EXTRA_CA_CERTS`",
         "node -e 'fetch(`https://api.client.test/x`).then(r => r.text()).then(console.log)'",
         API,
     ),
     client(
         "node https",
-        "/usr/bin/node",
+        "`NODE_EXTRA_CA_CERTS`",
         "node -e 'require(`https`).get(`https://api.client.test/x`, r => r.pipe(process.stdout))'",
         API,
     ),
     client(
         "npm",
-        "/usr/bin/npm",
+        "`NODE_EXTRA_CA_CERTS`",
         "npm_config_cache=/tmp/npm npm view belljar-probe version --registry https://npm.client.test/",
         "1.2.3",
     ),
     client(
         "bun",
-        "/clients/bin/bun",
+        "`SSL_CERT_FILE`",
         "bun -e 'console.log(await (await fetch(`https://api.client.test/x`)).text())'",
         API,
     ),
     client(
         "deno",
-        "/clients/bin/deno",
+        "`DENO_CERT`",
         "DENO_DIR=/tmp/deno deno eval 'console.log(await (await fetch(`https://api.client.test/x`)).text())'",
         API,
     ),
     client(
         "python urllib",
-        "/usr/bin/python3",
+        "`SSL_CERT_FILE`",
         "python3 -c 'import urllib.request as r; print(r.urlopen(\"https://api.client.test/x\").read())'",
         API,
     ),
     client(
         "python requests",
-        "/clients/python/requests",
+        "`REQUESTS_CA_BUNDLE`",
         "python3 -c 'import requests; print(requests.get(\"https://api.client.test/x\").text)'",
         API,
     ),
     client(
         "python httpx",
-        "/clients/python/httpx",
+        "`SSL_CERT_FILE`",
         "python3 -c 'import httpx; print(httpx.get(\"https://api.client.test/x\").text)'",
         API,
     ),
     client(
         "python urllib3",
-        "/clients/python/urllib3",
+        "`SSL_CERT_FILE`",
         "python3 -c 'import urllib3; print(urllib3.request(\"GET\", \"https://api.client.test/x\").data)'",
         API,
     ),
     client(
         "python aiohttp",
-        "/clients/python/aiohttp",
+        "`SSL_CERT_FILE`",
         "python3 -c 'import aiohttp, asyncio
 async def main():
     async with aiohttp.ClientSession() as s, s.get(\"https://api.client.test/x\") as r: print(await r.text())
@@ -148,37 +168,54 @@ asyncio.run(main())'",
     ),
     client(
         "pip",
-        "/clients/python/pip",
+        "`PIP_CERT`",
         "python3 -m pip download -q --no-cache-dir --disable-pip-version-check --no-deps -d /tmp/pip \
          --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/pip",
         "belljar_probe-1.2.3-py3-none-any.whl",
     ),
     client(
         "uv (Rust, reqwest, rustls)",
-        "/clients/python/bin/uv",
+        "`SSL_CERT_FILE`",
         "UV_CACHE_DIR=/tmp/uv /clients/python/bin/uv pip install -q --no-deps --target /tmp/uv-target \
          --python /usr/bin/python3 --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/uv-target",
         "belljar_probe.py",
     ),
     client(
         "java HttpClient",
-        "/usr/bin/java",
-        "java /sources/Client.java https://api.client.test/x",
+        "key store that the runtime writes",
+        "java /built/Client.java https://api.client.test/x",
         API,
     ),
     client(
         "go net/http",
-        "/clients/bin/go-client",
-        "go-client https://api.client.test/x",
+        "`SSL_CERT_FILE`",
+        "/built/go-client https://api.client.test/x",
         API,
     ),
+    client(
+        "Rust reqwest with system roots",
+        "`SSL_CERT_FILE`",
+        "/built/reqwest-system https://api.client.test/x",
+        API,
+    ),
+    client(
+        "Rust reqwest with compiled-in roots, host passed through",
+        "nothing",
+        "/built/reqwest-compiled-in https://pass.client.test/x",
+        PASSED,
+    ),
+    own_list(
+        "Rust reqwest with compiled-in roots",
+        "/built/reqwest-compiled-in https://api.client.test/x",
+        "UnknownIssuer",
+    ),
+    own_list(
+        "node without its variables",
+        "env -u NODE_EXTRA_CA_CERTS -u SSL_CERT_FILE node -e \
+         'fetch(`https://api.client.test/x`).then(r => r.text(), e => e.cause.code).then(console.log)'",
+        "UNABLE_TO_VERIFY",
+    ),
 ];
-
-/// Programs as source: `Client.java`.
-#[must_use]
-pub fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/clients")
-}
 
 /// What the servers have, below a folder: an empty repository, and a package.
 pub fn furnish(folder: &Path) {

@@ -15,6 +15,6 @@ mod wait;
 pub use collector::{CollectedSpan, Collector, Takes};
 pub use command::{run, run_within};
 pub use docker::DockerEngine;
-pub use miniature::{Miniature, miniature};
+pub use miniature::{Miniature, install_clients, miniature};
 pub use name_server::NameServer;
 pub use wait::{eventually, eventually_asked, eventually_async, free_port, within};

@@ -10,6 +10,8 @@ mod plan;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use sha2::{Digest, Sha256};
+
 /// The miniature root file system.
 #[derive(Debug)]
 pub struct Miniature {
@@ -55,6 +57,49 @@ pub fn miniature() -> &'static Miniature {
         std::fs::create_dir_all(&kept).unwrap_or_else(|error| panic!("make {}: {error}", kept.display()));
         build::make(&kept).unwrap_or_else(|problem| panic!("make the miniature root file system: {problem}"))
     })
+}
+
+/// Puts an image into a folder of images: what the image with this digest there has, and the [`clients`](crate::clients); those of
+/// the distribution where it is the miniature. Gives its digest. It is for containers of this machine: there is no archive of it.
+///
+/// # Panics
+/// When it cannot be made.
+pub fn install_clients(images: &Path, base: &str) -> String {
+    let made = || -> Result<String, String> {
+        let plan = plan::Plan::of_clients(base == miniature().digest)?;
+        let (layer, folder) = build::make_layer(&kept_folder(), &plan)?;
+        let digest = hex::encode(Sha256::digest(format!("{base} {layer}")));
+        let image = images.join(&digest);
+        let failed = |error: std::io::Error| format!("write {}: {error}", image.display());
+        let read = |name| -> Result<serde_json::Value, String> {
+            let text = std::fs::read(images.join(base).join(name)).map_err(failed)?;
+            serde_json::from_slice(&text).map_err(|error| failed(error.into()))
+        };
+        let (mut about, mut config) = (read("image.json")?, read("config.json")?);
+        about["digest"] = digest.as_str().into();
+        let layers = [
+            (&mut about["layers"], layer.clone()),
+            (&mut config["rootfs"]["diff_ids"], format!("sha256:{layer}")),
+        ];
+        for (list, layer) in layers {
+            list.as_array_mut()
+                .ok_or("an image without a list of layers")?
+                .push(layer.into());
+        }
+        about["base_layers"] = about["layers"].as_array().map_or(0, Vec::len).into();
+        std::fs::create_dir_all(&image).map_err(failed)?;
+        for (name, content) in [("image.json", about), ("config.json", config)] {
+            std::fs::write(image.join(name), content.to_string()).map_err(failed)?;
+        }
+        for (link, to) in [
+            (image.join("rootfs"), images.join(base).join("rootfs")),
+            (images.join("layers").join(&layer), folder),
+        ] {
+            std::os::unix::fs::symlink(to, link).map_err(failed)?;
+        }
+        Ok(digest)
+    };
+    made().unwrap_or_else(|problem| panic!("make an image with the clients: {problem}"))
 }
 
 /// `testkit` in the compiler's output folder, which is the one above the running test that bears the cache mark.

@@ -32,11 +32,15 @@ pub(crate) struct World {
 impl World {
     /// A world of these servers: the names under which each is known, and what it says.
     pub(crate) fn new(servers: Vec<(&[&str], Answers)>) -> Self {
+        Self::signed_by(&Authority::new(), servers)
+    }
+
+    /// The same, whose servers have certificates of this authority.
+    pub(crate) fn signed_by(authority: &Authority, servers: Vec<(&[&str], Answers)>) -> Self {
         let runtime = Runtime::new().expect("start a runtime");
-        let authority = Authority::new();
         let servers: Vec<_> = servers
             .into_iter()
-            .map(|(names, answers)| (names, runtime.block_on(Upstream::start(&authority, names, answers))))
+            .map(|(names, answers)| (names, runtime.block_on(Upstream::start(authority, names, answers))))
             .collect();
         let known: BTreeMap<String, Ipv4Addr> = servers
             .iter()

@@ -49,8 +49,31 @@ pub(super) fn make(kept: &Path) -> Result<Miniature, String> {
     Ok(Miniature { digest, folder, layer })
 }
 
+/// Gives the layer of the clients, made now unless it is there: its name, and its folder.
+pub(super) fn make_layer(kept: &Path, plan: &Plan) -> Result<(String, PathBuf), String> {
+    let lock =
+        File::create(kept.join("lock")).map_err(|error| format!("open the lock in {}: {error}", kept.display()))?;
+    lock.lock()
+        .map_err(|error| format!("wait for another test that makes it: {error}"))?;
+    let (id, layers) = (plan.digest()?, kept.join("layers"));
+    let folder = layers.join(&id);
+    if !folder.exists() {
+        std::fs::create_dir_all(&layers).map_err(|error| format!("make {}: {error}", layers.display()))?;
+        let half =
+            tempfile::tempdir_in(kept).map_err(|error| format!("make a folder in {}: {error}", kept.display()))?;
+        fill(half.path(), plan)?;
+        symlink(ROOT, half.path().join("files"))
+            .and_then(|()| std::fs::set_permissions(half.path(), Permissions::from_mode(0o755)))
+            .and_then(|()| std::fs::rename(half.path(), &folder))
+            .map_err(|error| format!("move the finished one to {}: {error}", folder.display()))?;
+    }
+    Ok((id, folder))
+}
+
+const ROOT: &str = "rootfs";
+
 fn fill(folder: &Path, plan: &Plan) -> Result<(), String> {
-    let root = folder.join("rootfs");
+    let root = folder.join(ROOT);
     // Several programs may be one file; they stay one.
     let mut copied: HashMap<(u64, u64), PathBuf> = HashMap::new();
     let failed = |path: &Path| {
@@ -96,7 +119,7 @@ fn describe(folder: &Path, digest: &str) -> Result<(), String> {
         .map_err(failed)?;
     let mut tar = Command::new("tar");
     tar.args(["--create", "--numeric-owner", "--directory"])
-        .arg(folder.join("rootfs"));
+        .arg(folder.join(ROOT));
     try_run(LONG, tar.arg("--file").arg(&archive).arg("."))?;
     let said = try_run(LONG, Command::new("sha256sum").arg(&archive))?;
     let id = said.split(' ').next().unwrap_or_default();

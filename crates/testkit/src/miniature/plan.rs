@@ -1,6 +1,7 @@
 //! What is in the miniature: decided from what this machine has.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::clients;
 use crate::command::try_run;
 
 /// Raised when the same machine should make something else than before.
@@ -167,6 +169,42 @@ impl Plan {
         Ok(plan)
     }
 
+    /// What the [`clients`](crate::clients) need beside: what was brought and built, and those of the distribution where they are wanted.
+    pub(crate) fn of_clients(with_the_distributions: bool) -> Result<Self, String> {
+        let mut plan = Self::default();
+        let mut linked = Vec::new();
+        for (from, to) in [(clients::brought(), "clients"), (&clients::built(), "built")] {
+            plan.copy_folder_to(from, Path::new(to), &mut linked)?;
+        }
+        linked.extend(plan.0.values().filter_map(|entry| match entry {
+            Entry::Copy(from) if is_program(from) => Some(from.clone()),
+            _ => None,
+        }));
+        if !with_the_distributions {
+            return Ok(plan);
+        }
+        for name in ["gh", "wget"] {
+            let program = find_program(name).ok_or_else(|| lacking(name))?;
+            plan.0
+                .insert(Path::new("usr/bin").join(name), Entry::Copy(program.clone()));
+            linked.push(program);
+        }
+        let java = find_program("java").ok_or_else(|| lacking("java"))?;
+        let home = java.ancestors().nth(2).ok_or_else(|| lacking("java"))?;
+        let left_out = ["demo", "docs", "include", "jmods", "legal", "man"];
+        plan.copy_folder(home, &|name| left_out.contains(&name), &mut linked)?;
+        let store = Path::new("/etc/ssl/certs/java/cacerts");
+        plan.0
+            .insert(inside(&home.join("lib/security/cacerts")), Entry::Link(store.into()));
+        plan.0.insert(inside(store), Entry::Copy(store.into()));
+        plan.0.insert("usr/bin/java".into(), Entry::Link(java.clone()));
+        linked.push(java);
+        for library in libraries(&linked)? {
+            plan.0.insert(inside(&library), Entry::Copy(library));
+        }
+        Ok(plan)
+    }
+
     fn bones(&mut self) {
         for name in ["bin", "lib", "lib64", "sbin"] {
             self.0.insert(name.into(), Entry::Link(Path::new("usr").join(name)));
@@ -253,14 +291,19 @@ impl Plan {
     /// The skills that ship with the project, as the base image has them.
     fn skills(&mut self) -> Result<(), String> {
         let skills = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../skills");
+        self.copy_folder_to(&skills, Path::new("skills"), &mut Vec::new())
+    }
+
+    /// Copies a folder of this machine to another place.
+    fn copy_folder_to(&mut self, folder: &Path, place: &Path, linked: &mut Vec<PathBuf>) -> Result<(), String> {
         let mut copied = Self::default();
-        copied.copy_folder(&skills, &|_| false, &mut Vec::new())?;
+        copied.copy_folder(folder, &|_| false, linked)?;
         for entry in copied.0.into_values() {
             if let Entry::Copy(from) = &entry {
-                let place = from
-                    .strip_prefix(&skills)
+                let path = from
+                    .strip_prefix(folder)
                     .map_err(|error| format!("place {}: {error}", from.display()))?;
-                self.0.insert(Path::new("skills").join(place), entry);
+                self.0.insert(place.join(path), entry);
             }
         }
         Ok(())
@@ -318,6 +361,17 @@ impl Plan {
     }
 }
 
+/// Whether a file is a program of the machine's own kind (ELF).
+fn is_program(path: &Path) -> bool {
+    let mut magic = [0; 4];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    read.is_ok() && magic == *b"\x7fELF"
+}
+
+fn lacking(name: &str) -> String {
+    format!("there is no {name} on this machine: scripts/prepare tests brings it")
+}
+
 fn find_program(name: &str) -> Option<PathBuf> {
     PROGRAM_FOLDERS
         .iter()
@@ -348,7 +402,8 @@ fn libraries(programs: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
         let Some(line) = line.strip_prefix('\t') else { continue };
         let named = line.rsplit_once(" (0x").map_or(line, |(named, _)| named);
         let path = named.split_once(" => ").map_or(named, |(_, path)| path);
-        if path.starts_with('/') {
+        // One that a program finds beside itself is copied with it.
+        if path.starts_with('/') && !path.contains("/../") {
             found.insert(PathBuf::from(path));
         }
     }

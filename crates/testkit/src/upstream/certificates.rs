@@ -1,5 +1,6 @@
 //! Certificates of upstreams.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -27,12 +28,32 @@ impl Authority {
     /// A new one, which nobody trusts yet.
     #[must_use]
     pub fn new() -> Self {
+        Self::of(KeyPair::generate().unwrap_or_else(|error| panic!("make a key: {error}")))
+    }
+
+    /// One with the key in a file, which is made where it is not there: whoever trusted it trusts it again.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or holds no key.
+    pub(crate) fn kept(file: &Path) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| format!("keep a key in {}: {error}", file.display());
+        let key = if file.exists() {
+            let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+            KeyPair::from_pem(&text).map_err(|error| failed(&error))?
+        } else {
+            let key = KeyPair::generate().map_err(|error| failed(&error))?;
+            std::fs::write(file, key.serialize_pem()).map_err(|error| failed(&error))?;
+            key
+        };
+        Ok(Self::of(key))
+    }
+
+    fn of(key: KeyPair) -> Self {
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         parameters
             .distinguished_name
             .push(rcgen::DnType::CommonName, "Upstreams of a test");
-        let key = KeyPair::generate().unwrap_or_else(|error| panic!("make a key: {error}"));
         let issuer = CertifiedIssuer::self_signed(parameters, key);
         Self(issuer.unwrap_or_else(|error| panic!("make an authority: {error}")))
     }

@@ -43,7 +43,7 @@ pub(crate) struct Outside {
 
 impl Outside {
     pub(super) async fn new(session: SessionId, folder: &Path, tasks: &Tasks) -> Self {
-        let authority = Authority::new();
+        let authority = tokio::task::spawn_blocking(clients::authority).await.unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(authority.der().clone()).unwrap();
         let (audit, mut told) = egress::audit_queue();
