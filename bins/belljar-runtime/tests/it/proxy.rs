@@ -56,8 +56,9 @@ async fn a_denial_is_json_with_reason_and_remedy_or_the_code_that_socks_has_for_
         let said = jail.python(&script).await;
         let (head, body) = said.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 403"), "{said}");
-        let expected =
-            json!({ "error": { "code": "no_rule", "message": "no rule allows it", "remedy": "ask for access" } });
+        let expected = json!({ "error": {
+            "code": "no_rule", "rule": null, "message": "no rule allows it", "remedy": "ask for access",
+        } });
         assert_eq!(serde_json::from_str::<Value>(body).unwrap(), expected);
     }
     let script = format!(
