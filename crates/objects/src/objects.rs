@@ -32,10 +32,12 @@ impl fmt::Display for Key {
 impl Key {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (session, sha256) = text.strip_prefix("sessions/")?.split_once('/')?;
-        Some(Self {
+        let key = Self {
             session: session.parse().ok()?,
             sha256: sha256.parse().ok()?,
-        })
+        };
+        // Each name is written in one way only.
+        (key.to_string() == text).then_some(key)
     }
 }
 

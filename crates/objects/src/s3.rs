@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use domain::Timestamp;
 use futures::{StreamExt, TryStreamExt};
-use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use rustls::{ClientConfig, RootCertStore};
 use secret::{Credential, Secret};
@@ -115,10 +115,11 @@ impl S3 {
         })
     }
 
-    /// What an upload is held to: its length and its checksum.
+    /// What an upload is held to: its length and its checksum, and that it is nothing which a browser would show.
     pub(crate) fn held_to(key: Key, bytes: u64) -> Result<HeaderMap, ObjectError> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_LENGTH, bytes.into());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         let checksum = STANDARD.encode(key.sha256.0);
         let checksum = HeaderValue::from_str(&checksum).map_err(unavailable(SIGN))?;
         headers.insert(CHECKSUM, checksum);

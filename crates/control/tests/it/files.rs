@@ -22,6 +22,7 @@ use crate::world::{Differs, World};
 mod archives;
 mod asleep;
 mod outages;
+mod urls;
 
 /// A world whose files are kept in a folder of its own.
 async fn world() -> World {

@@ -1,6 +1,6 @@
 //! A control plane with everything round it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -214,6 +214,11 @@ impl World {
     /// The store's file.
     pub(crate) fn store_path(&self) -> PathBuf {
         self.folder.path().join("store.db")
+    }
+
+    /// Where all is that outlives a process.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// What signs this installation's URLs, where its files are kept.

@@ -156,7 +156,7 @@ async fn threat_117_a_presigned_request_is_good_for_nothing_else_at_a_real_servi
     let Presigned { url, headers } = presign(Method::Put, mine, Timestamp::now());
     let url = url.expose();
 
-    // Another method, another key, another length, another checksum, none at all.
+    // Another method, another key, another length, another checksum, none at all, another type of content, no type.
     assert!(!send(http::Method::DELETE, url, headers.clone(), b"").await);
     let elsewhere = url.replace(&mine.sha256.to_string(), &other.sha256.to_string());
     assert!(!send(http::Method::PUT, &elsewhere, headers.clone(), b"mine").await);
@@ -168,6 +168,12 @@ async fn threat_117_a_presigned_request_is_good_for_nothing_else_at_a_real_servi
     let mut bare = headers.clone();
     bare.remove("x-amz-checksum-sha256");
     assert!(!send(http::Method::PUT, url, bare, b"mine").await);
+    let mut page = headers.clone();
+    page.insert("content-type", HeaderValue::from_static("text/html"));
+    assert!(!send(http::Method::PUT, url, page, b"mine").await);
+    let mut of_no_type = headers.clone();
+    of_no_type.remove("content-type");
+    assert!(!send(http::Method::PUT, url, of_no_type, b"mine").await);
     // Other bytes under the right checksum.
     assert!(!send(http::Method::PUT, url, headers.clone(), b"MINE").await);
     // One that was good six minutes ago.

@@ -33,6 +33,8 @@ fn threat_117_and_118_a_url_is_good_for_one_object_one_method_one_length_and_a_f
     );
     unsigned(Method::Put, &url.replace(&mine, &theirs));
     unsigned(Method::Put, &url.replace(&mine, &mine.to_uppercase()));
+    let (own, upper) = (session.to_string(), session.to_string().to_uppercase());
+    unsigned(Method::Put, &url.replace(&own, &upper));
     unsigned(Method::Put, &format!("{url}&more=1"));
     unsigned(Method::Put, &url.replace("/v1/objects/", "/v1/objects/../objects/"));
     unsigned(Method::Put, "");
