@@ -3,7 +3,7 @@
 //! BELLJAR_TEST_SEED chooses the way; BELLJAR_TEST_FULL=1 takes several.
 
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use testkit::eventually_asked;
@@ -41,10 +41,10 @@ steps:
     text: "Here again."
 "##;
 
-/// Steps of one way.
+/// Steps of one way: each kind comes once at least.
 const STEPS: usize = 20;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Freeze,
     Hibernate,
@@ -235,17 +235,26 @@ fn history(belljar: &Installation, session: &str) -> Vec<Value> {
     events.of("message").map(|event| event["message"].clone()).collect()
 }
 
+/// All kinds and some more, in an order that is drawn.
+fn way(random: &mut StdRng) -> Vec<Step> {
+    let mut way = ALL.to_vec();
+    way.resize_with(STEPS, || *ALL.choose(random).expect("there are steps"));
+    way.shuffle(random);
+    way
+}
+
 fn wander(belljar: &Installation, abroad: &Installation, seed: u64) {
     println!("BELLJAR_TEST_SEED={seed} repeats this way");
     let mut random = StdRng::seed_from_u64(seed);
     let mut wanderer = Wanderer::new(belljar, abroad, format!("wanderer-{seed}"));
-    let mut way = Vec::new();
-    for number in 0..STEPS {
-        let step = *ALL.choose(&mut random).expect("there are steps");
-        way.push(step);
+    let way = way(&mut random);
+    for (number, step) in way.iter().enumerate() {
         println!("{step:?}");
-        wanderer.take(step, number);
-        wanderer.is_the_same(&way);
+        wanderer.take(*step, number);
+        wanderer.is_the_same(&way[..=number]);
+    }
+    for kind in ALL {
+        assert!(way.contains(&kind), "{kind:?} is not tried by {way:?}");
     }
 }
 
