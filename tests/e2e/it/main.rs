@@ -3,6 +3,7 @@
 
 mod access;
 mod background;
+mod buckets;
 mod canaries;
 mod carried;
 mod clients;

@@ -199,7 +199,7 @@ impl<'b> Wanderer<'b> {
 
 /// Everything that there is: kind, mode and owner of each; size, links, time and name of those that are no folders; a hash of
 /// the bytes; and what is listed. An archive keeps whole seconds; times of folders are not kept everywhere.
-fn files(belljar: &Installation, session: &str) -> String {
+pub(crate) fn files(belljar: &Installation, session: &str) -> String {
     let look = |program: &[&str], paths: &[&str]| {
         let words = [&["sandbox", "exec", session], program, paths].concat();
         let said = belljar.done(&words);
