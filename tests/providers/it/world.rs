@@ -362,9 +362,14 @@ pub(crate) fn words(error: &dyn std::error::Error) -> String {
     causes.fold(error.to_string(), |words, cause| format!("{words}: {cause}"))
 }
 
-fn free_uids() -> u32 {
+/// Where a process is told the first of its user ids, which nobody beside it has.
+pub(crate) const UIDS: &str = "BELLJAR_TEST_UIDS";
+
+/// The first of some user ids that no other provider in a test has.
+pub(crate) fn free_uids() -> u32 {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    let own = std::env::var(UIDS).ok().and_then(|first| first.parse().ok());
     // Room for 128 sandboxes each.
-    100_000_000 + NEXT.fetch_add(1, Ordering::Relaxed) * 128 * 65_536
+    own.unwrap_or(100_000_000) + NEXT.fetch_add(1, Ordering::Relaxed) * 128 * 65_536
 }
