@@ -18,7 +18,7 @@ use std::time::Duration;
 use domain::{SandboxId, SessionId};
 use tokio::net::{UnixListener, UnixStream};
 
-pub use self::killed::{Kill, Orders};
+pub use self::killed::{Kill, Moment, Orders};
 use crate::{ImageDigest, Limits, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus};
 
 /// How long anything may take: far more than it does, and still an end.

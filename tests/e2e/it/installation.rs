@@ -247,6 +247,18 @@ impl Installation {
         leftovers::first_processes(self.folder.path())
     }
 
+    /// The first process of a session's sandbox, where it has one.
+    pub(crate) fn first_processes_of(&self, session: &str) -> Vec<u32> {
+        let listed = self.done(&["sandbox", "list", "--json"]);
+        let sandboxes = listed
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+        let id = self.id(session);
+        let its = sandboxes.filter(|sandbox| sandbox["session"] == id.as_str());
+        its.flat_map(|sandbox| leftovers::first_processes(sandbox["id"].as_str().expect("an id").as_ref()))
+            .collect()
+    }
+
     /// Removes every sandbox, as an operator would; their sessions stay.
     pub(crate) fn remove_sandboxes(&self) {
         leftovers::remove_sandboxes(|arguments| self.command(arguments));

@@ -17,6 +17,7 @@ use serde_json::Value;
 use testkit::eventually_asked;
 
 use crate::installation::Installation;
+use crate::processes;
 
 /// Files that are told apart, and one that takes a moment to copy.
 const JOB: &str = r#"
@@ -40,11 +41,16 @@ steps:
 /// Sandboxes fall asleep soon, and one is always ready.
 const SLEEPY: &str = "---\nfreeze_after = \"300ms\"\nhibernate_after = \"700ms\"\nwarm.least = 1\nwarm.most = 1\n";
 
+/// Moments are drawn out of so much of what a transition takes; those beyond its end are its end, when it is done and nobody was
+/// told.
+const ALL_AND_MORE: f64 = 1.25;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Transition {
     Claim,
     Sleep,
     Wake,
+    Replace,
     Snapshot,
     Restore,
     Fork,
@@ -54,10 +60,11 @@ enum Transition {
 }
 
 impl Transition {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Claim,
         Self::Sleep,
         Self::Wake,
+        Self::Replace,
         Self::Snapshot,
         Self::Restore,
         Self::Fork,
@@ -110,6 +117,7 @@ impl Case<'_> {
         let (belljar, session) = (self.belljar, self.session.as_str());
         match transition {
             Transition::Wake => self.sleeps(),
+            Transition::Replace => self.dies(),
             Transition::Restore => {
                 belljar.done(&["snapshot", "save", session, "--name", "before"]);
                 self.put("more");
@@ -129,6 +137,16 @@ impl Case<'_> {
         });
     }
 
+    /// Wakes it, and kills its sandbox before it sleeps again.
+    fn dies(&self) {
+        eventually_asked("the session to have a sandbox", || {
+            look(self.belljar, &self.session);
+            let first = self.belljar.first_processes_of(&self.session);
+            first.iter().copied().for_each(processes::kill);
+            (!first.is_empty()).then_some(())
+        });
+    }
+
     fn put(&self, name: &str) {
         let file = self.belljar.path("more");
         fs::write(&file, "more\n".repeat(1_000_000)).expect("write a file");
@@ -142,7 +160,7 @@ impl Case<'_> {
         let claimed = format!("{session}-claimed");
         let words: Vec<&str> = match transition {
             Transition::Claim => vec!["run", "--session", &claimed, "make files"],
-            Transition::Wake | Transition::Download => vec!["run", "--session", session, "again"],
+            Transition::Wake | Transition::Replace | Transition::Download => vec!["run", "--session", session, "again"],
             Transition::Snapshot => vec!["snapshot", "save", session, "--name", "now"],
             Transition::Restore => vec!["snapshot", "restore", session, "before"],
             Transition::Fork => vec!["fork", session, "--count", "2"],
@@ -171,7 +189,8 @@ impl Case<'_> {
                     assert_eq!(made, self.files);
                 }
             }
-            Transition::Sleep | Transition::Wake | Transition::Archive | Transition::Download => {}
+            Transition::Sleep | Transition::Wake | Transition::Replace | Transition::Archive | Transition::Download => {
+            }
             Transition::Snapshot => {
                 let kept = lines(belljar, &["snapshot", "list", session, "--json"]).any(|kept| kept["name"] == "now");
                 assert!(kept || !undisturbed, "there is no snapshot");
@@ -343,7 +362,7 @@ fn whoever_dies_in_any_transition_leaves_files_whole_and_nothing_behind() {
             Victim::ALL.sample(&mut random, 1).copied().collect()
         };
         for (number, victim) in victims.into_iter().enumerate() {
-            let after = took.mul_f64(random.random_range(0.0..1.0));
+            let after = took.mul_f64(random.random_range(0.0..ALL_AND_MORE).min(1.0));
             println!("{transition:?}, {victim:?} after {after:?}");
             struck(&belljar, transition, victim, after, number);
         }

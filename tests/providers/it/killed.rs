@@ -8,7 +8,7 @@ use std::sync::Arc;
 use containers::{Config, DiskChoice};
 use images::ImageFolder;
 use sandbox::SandboxProvider;
-use sandbox::conformance::{Kill, Orders};
+use sandbox::conformance::{Kill, Moment, Orders};
 use testkit::DockerEngine;
 
 use crate::world::{By, found, volume};
@@ -22,12 +22,12 @@ const MARK: &str = "mark";
 /// Kills a process that has this test's provider.
 pub(crate) fn by(by: By, config: &Config) -> Kill {
     let config = config.clone();
-    Box::new(move |provider, orders, step| {
+    Box::new(move |provider, orders, moment| {
         let config = config.clone();
         Box::pin(async move {
             drop(provider);
             let killed = tokio::task::spawn_blocking(move || {
-                kill(by, &config, &orders, step);
+                kill(by, &config, &orders, moment);
                 by.open(config)
             });
             Arc::new(killed.await.unwrap().unwrap()) as Arc<dyn SandboxProvider>
@@ -35,7 +35,7 @@ pub(crate) fn by(by: By, config: &Config) -> Kill {
     })
 }
 
-fn kill(by: By, config: &Config, orders: &Orders, step: usize) {
+fn kill(by: By, config: &Config, orders: &Orders, moment: Moment) {
     let mark = config.run.join(MARK);
     let how = match by {
         By::Oci(command) => command.to_owned(),
@@ -47,15 +47,23 @@ fn kill(by: By, config: &Config, orders: &Orders, step: usize) {
             volume(config)
         ),
     };
-    let told = (how, &config.data, &config.run, config.first_uid, config.disk, orders);
+    let told = (
+        how,
+        &config.data,
+        &config.run,
+        config.first_uid,
+        config.disk,
+        orders,
+        moment,
+    );
     let mut process = Command::new(std::env::current_exe().unwrap());
     process.args(["--exact", "--ignored", "killed::give_orders_until_killed"]);
     process.env(TOLD, serde_json::to_string(&told).unwrap());
     process.stdout(Stdio::null()).stderr(Stdio::null());
     let mut process = process.spawn().unwrap();
-    testkit::eventually("the process to begin an order", || {
+    testkit::eventually("the process to come so far", || {
         let at: usize = fs::read_to_string(&mark).ok()?.parse().ok()?;
-        (at >= step).then_some(())
+        (at >= moment.number()).then_some(())
     });
     process.kill().unwrap();
     process.wait().unwrap();
@@ -69,8 +77,8 @@ async fn give_orders_until_killed() {
     let Ok(told) = std::env::var(TOLD) else {
         return;
     };
-    let (how, data, run, first_uid, disk, orders): (String, PathBuf, PathBuf, u32, DiskChoice, Orders) =
-        serde_json::from_str(&told).unwrap();
+    type Told = (String, PathBuf, PathBuf, u32, DiskChoice, Orders, Moment);
+    let (how, data, run, first_uid, disk, orders, last): Told = serde_json::from_str(&told).unwrap();
     let mut config = Config::new(data, env!("CARGO_BIN_EXE_sandbox-standin"));
     (config.run, config.first_uid, config.disk) = (run, first_uid, disk);
     config.pool_bytes = 2 << 30;
@@ -86,9 +94,13 @@ async fn give_orders_until_killed() {
         None => sandbox_oci::open(found(&how), config, images),
     };
     let provider = provider.unwrap();
-    let given = orders.give(&provider, |number| {
-        fs::write(&beside, number.to_string()).unwrap();
+    let given = orders.give(&provider, |moment| {
+        fs::write(&beside, moment.number().to_string()).unwrap();
         fs::rename(&beside, &mark).unwrap();
+        while moment == last && matches!(last, Moment::After(_)) {
+            // Nobody is told of what was done.
+            std::thread::park();
+        }
     });
     given.await.unwrap();
 }

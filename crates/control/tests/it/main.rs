@@ -24,6 +24,7 @@ mod steps;
 mod tokens;
 mod traces;
 mod turns;
+mod unheard;
 mod warm;
 mod watching;
 mod way_out;

@@ -1,4 +1,4 @@
-//! A provider whose process is killed at any step of any order.
+//! A provider whose process is killed at any step of any order, and when the order is carried out and nobody was told.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,12 +12,32 @@ use super::{Subject, within};
 use crate::{ImageDigest, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus};
 
 /// Ends a provider; has a process of its own [give](Orders::give) these orders to one over the same sandboxes and kills that
-/// process, without a word, while it carries out this one; opens the provider anew.
+/// process, without a word, at this moment; opens the provider anew.
 pub type Kill = Box<
-    dyn Fn(Arc<dyn SandboxProvider>, Orders, usize) -> Pin<Box<dyn Future<Output = Arc<dyn SandboxProvider>> + Send>>
+    dyn Fn(Arc<dyn SandboxProvider>, Orders, Moment) -> Pin<Box<dyn Future<Output = Arc<dyn SandboxProvider>> + Send>>
         + Send
         + Sync,
 >;
+
+/// A moment of one who gives orders, which are counted from nought.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum Moment {
+    /// While this one is carried out: at any step of it.
+    During(usize),
+    /// This one is carried out, and the next was not begun: nobody was told of it.
+    After(usize),
+}
+
+impl Moment {
+    /// Moments as they come are numbers that rise.
+    #[must_use]
+    pub const fn number(self) -> usize {
+        match self {
+            Self::During(order) => 2 * order,
+            Self::After(order) => 2 * order + 1,
+        }
+    }
+}
 
 /// What a provider that is to be killed is asked for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,11 +54,15 @@ impl Orders {
     /// How many there are until they begin anew.
     pub const COUNT: usize = 15;
 
-    /// Gives the orders again and again. Each is announced to `begin` before it is given, by how many there were before it.
+    /// Gives the orders again and again. Each is announced before it is given, and when it is carried out.
     ///
     /// # Errors
     /// The first that is not carried out.
-    pub async fn give(self, provider: &dyn SandboxProvider, mut begin: impl FnMut(usize)) -> Result<(), ProviderError> {
+    pub async fn give(
+        self,
+        provider: &dyn SandboxProvider,
+        mut announce: impl FnMut(Moment),
+    ) -> Result<(), ProviderError> {
         let spec = |session| SandboxSpec {
             id: SandboxId::new(),
             session,
@@ -46,9 +70,12 @@ impl Orders {
             limits: self.limits,
             builder: false,
         };
-        let mut given = 0;
+        let mut given: usize = 0;
         let mut next = || {
-            begin(given);
+            if let Some(last) = given.checked_sub(1) {
+                announce(Moment::After(last));
+            }
+            announce(Moment::During(given));
             given += 1;
             given
         };
@@ -94,6 +121,28 @@ impl Orders {
     }
 }
 
+/// How many sandboxes, snapshots, images that a builder made, and disks there are after each order.
+const AFTER: [[usize; 4]; Orders::COUNT] = [
+    [1, 0, 0, 1],
+    [1, 0, 0, 1],
+    [1, 0, 0, 1],
+    [1, 1, 0, 1],
+    [1, 1, 1, 1],
+    [0, 1, 1, 1],
+    [0, 1, 0, 1],
+    [0, 1, 0, 1],
+    [0, 1, 0, 2],
+    [0, 0, 0, 2],
+    [0, 0, 0, 1],
+    [1, 0, 0, 2],
+    [1, 0, 0, 2],
+    [0, 0, 0, 2],
+    [0, 0, 0, 1],
+];
+
+/// The order after which a sandbox is frozen.
+const FREEZE: usize = 1;
+
 /// How long to rest between two looks at a sandbox that may be dying.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -116,17 +165,21 @@ impl Subject {
         let made = self.create(&spec).await;
         let files = self.sh(&made, MAKE).await;
         self.provider.destroy(spec.id).await.expect("destroy a sandbox");
-        for step in 0..Orders::COUNT {
+        // In the second time round, so that there are things of the first.
+        let steps = Orders::COUNT..2 * Orders::COUNT;
+        for moment in steps.flat_map(|step| [Moment::During(step), Moment::After(step)]) {
             let orders = Orders {
                 image: self.image.clone(),
                 limits: self.limits,
                 session: spec.session,
                 other: SessionId::new(),
             };
-            // In the second time round, so that there are things of the first.
-            let killed = kill(self.provider, orders, Orders::COUNT + step);
+            let killed = kill(self.provider, orders, moment);
             self.provider = within("kill a provider", killed).await;
-            println!("killed at step {step}");
+            println!("killed at {moment:?}");
+            if let Moment::After(order) = moment {
+                self.what_was_done_is_done(order % Orders::COUNT).await;
+            }
             self.all_is_whole(spec.session, &files).await;
         }
         self.provider.remove_disk(spec.session).await.expect("remove a disk");
@@ -143,6 +196,30 @@ impl Subject {
         tokio::select! {
             _ = self.dialled(found) => {}
             () = dies => {}
+        }
+    }
+
+    /// There is what there is after this order.
+    async fn what_was_done_is_done(&self, order: usize) {
+        let sandboxes = self.provider.list().await.expect("list what lives");
+        let images = self.provider.images().await.expect("list the images");
+        let there = [
+            sandboxes.len(),
+            self.provider.snapshots().await.expect("list the snapshots").kept.len(),
+            images.iter().filter(|image| image.base.is_some()).count(),
+            self.provider.disks().await.expect("list the disks").len(),
+        ];
+        assert_eq!(
+            there, AFTER[order],
+            "sandboxes, snapshots, images and disks after order {order}"
+        );
+        for sandbox in sandboxes {
+            let state = if order == FREEZE {
+                SandboxState::Frozen
+            } else {
+                SandboxState::Running
+            };
+            assert_eq!(sandbox.state, state);
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Host {
     held: Mutex<Option<(&'static str, Stop, Stop)>>,
     /// Steps that are to fail, each as often as it stands here.
     failing: Mutex<Vec<&'static str>>,
+    /// Steps that are to be taken without anybody hearing of it, each as often as it stands here.
+    unheard: Mutex<Vec<&'static str>>,
     /// Snapshots under way, and the most that there were at once.
     under_way: Mutex<(usize, usize)>,
     /// Closed where it is told at once that an image was made.
@@ -36,6 +38,7 @@ impl Host {
             snapshots: Mutex::new(closed()),
             held: Mutex::default(),
             failing: Mutex::default(),
+            unheard: Mutex::default(),
             under_way: Mutex::default(),
             commits: Mutex::new(closed()),
         }
@@ -51,6 +54,16 @@ impl Host {
     /// The next steps of this name fail, so many.
     pub(crate) fn fail(&self, step: &'static str, times: usize) {
         self.failing.lock().unwrap().extend(vec![step; times]);
+    }
+
+    /// The next step of this name is taken, and its answer is lost.
+    pub(crate) fn lose_answer(&self, step: &'static str) {
+        self.unheard.lock().unwrap().push(step);
+    }
+
+    /// Whether every answer was lost that is to be.
+    pub(crate) fn answers(&self) -> bool {
+        self.unheard.lock().unwrap().is_empty()
     }
 
     /// Each snapshot makes the session's sandbox stand still from now on, until snapshots are let go on.
@@ -107,6 +120,19 @@ impl Host {
         drop(failing);
         Ok(self.present())
     }
+
+    /// What is heard of a step that was taken.
+    fn heard<T>(&self, name: &'static str, said: Result<T, ProviderError>) -> Result<T, ProviderError> {
+        let mut unheard = self.unheard.lock().unwrap();
+        match unheard.iter().position(|unheard| *unheard == name) {
+            Some(place) => {
+                unheard.swap_remove(place);
+                said?;
+                Err(ProviderError::Unavailable("the connection broke".to_owned()))
+            }
+            None => said,
+        }
+    }
 }
 
 /// A step that waits.
@@ -136,7 +162,8 @@ fn closed() -> Arc<Semaphore> {
 #[async_trait]
 impl SandboxProvider for Host {
     async fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
-        self.step("create").await?.create(spec).await
+        let said = self.step("create").await?.create(spec).await;
+        self.heard("create", said)
     }
 
     async fn link(&self, id: SandboxId) -> Result<UnixListener, ProviderError> {
@@ -144,19 +171,23 @@ impl SandboxProvider for Host {
     }
 
     async fn assign(&self, id: SandboxId, session: SessionId) -> Result<SandboxStatus, ProviderError> {
-        self.step("assign").await?.assign(id, session).await
+        let said = self.step("assign").await?.assign(id, session).await;
+        self.heard("assign", said)
     }
 
     async fn freeze(&self, id: SandboxId) -> Result<(), ProviderError> {
-        self.step("freeze").await?.freeze(id).await
+        let said = self.step("freeze").await?.freeze(id).await;
+        self.heard("freeze", said)
     }
 
     async fn thaw(&self, id: SandboxId) -> Result<(), ProviderError> {
-        self.step("thaw").await?.thaw(id).await
+        let said = self.step("thaw").await?.thaw(id).await;
+        self.heard("thaw", said)
     }
 
     async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError> {
-        self.step("destroy").await?.destroy(id).await
+        let said = self.step("destroy").await?.destroy(id).await;
+        self.heard("destroy", said)
     }
 
     async fn status(&self, id: SandboxId) -> Result<SandboxStatus, ProviderError> {
@@ -180,7 +211,8 @@ impl SandboxProvider for Host {
     }
 
     async fn remove_disk(&self, session: SessionId) -> Result<(), ProviderError> {
-        self.present().remove_disk(session).await
+        let said = self.present().remove_disk(session).await;
+        self.heard("remove_disk", said)
     }
 
     async fn snapshot(&self, session: SessionId, snapshot: SnapshotId) -> Result<SnapshotStatus, ProviderError> {
@@ -207,15 +239,17 @@ impl SandboxProvider for Host {
         if let Some(status) = still {
             simulator.thaw(status.id).await?;
         }
-        kept
+        self.heard("snapshot", kept)
     }
 
     async fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
-        self.step("restore").await?.restore(snapshot, session).await
+        let said = self.step("restore").await?.restore(snapshot, session).await;
+        self.heard("restore", said)
     }
 
     async fn remove_snapshot(&self, snapshot: SnapshotId) -> Result<(), ProviderError> {
-        self.present().remove_snapshot(snapshot).await
+        let said = self.present().remove_snapshot(snapshot).await;
+        self.heard("remove_snapshot", said)
     }
 
     async fn snapshots(&self) -> Result<Snapshots, ProviderError> {
