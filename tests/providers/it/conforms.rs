@@ -43,7 +43,11 @@ async fn conforms(by: By, disk: DiskChoice) -> DiskKind {
                 Err("this engine maps no users; what is shown to each is its own socket")
             }
         },
-        at_once: if full() { 100 } else { 16 },
+        at_once: if full() || (by, disk) == (By::RUNC, DiskChoice::Btrfs) {
+            100
+        } else {
+            16
+        },
         restart: Box::new(move |old| {
             let config = config.clone();
             Box::pin(async move {
