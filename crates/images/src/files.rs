@@ -48,16 +48,36 @@ pub(crate) fn finish(wanted: &Wanted, root: &Path) -> Result<(), BuildError> {
     leave_no_trace(&root)
 }
 
-/// Removes what tells of the machine that built the image, and what every sandbox gets anew.
+/// Where packages leave what they drew by lot for one machine, and how it is called: host keys, seeds of random numbers.
+const DRAWN: [(&str, &str); 3] = [
+    ("etc/ssh", "ssh_host_"),
+    ("var/lib/systemd", "random-seed"),
+    ("root", ".rnd"),
+];
+
+/// Removes what tells of the machine that built the image, what every sandbox gets anew, and what no two sandboxes may share.
 fn leave_no_trace(root: &Path) -> Result<(), BuildError> {
     let of_the_build = [
         "etc/apt/sources.list",
         "etc/machine-id",
+        "var/lib/dbus/machine-id",
         "etc/hostname",
         "etc/resolv.conf",
     ];
     for path in of_the_build.iter().map(|path| root.join(path)) {
         remove(&path)?;
+    }
+    for (folder, called) in DRAWN {
+        let folder = root.join(folder);
+        let Ok(entries) = std::fs::read_dir(&folder) else {
+            continue;
+        };
+        for entry in entries {
+            let entry = entry.map_err(BuildError::file("list", &folder))?;
+            if entry.file_name().as_encoded_bytes().starts_with(called.as_bytes()) {
+                remove(&entry.path())?;
+            }
+        }
     }
     for folder in [
         "dev",
@@ -203,6 +223,27 @@ mod tests {
         assert_eq!(folder_within(&root, Path::new("/in")).unwrap(), root.join("run"));
         assert_eq!(folder_within(&root, Path::new("/a/b")).unwrap(), root.join("a/b"));
         assert!(root.join("a/b").is_dir());
+    }
+
+    #[test]
+    fn what_packages_drew_by_lot_is_not_the_same_in_all_sandboxes() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let drawn = [
+            "etc/machine-id",
+            "var/lib/dbus/machine-id",
+            "etc/ssh/ssh_host_ed25519_key",
+            "etc/ssh/ssh_host_ed25519_key.pub",
+            "var/lib/systemd/random-seed",
+            "root/.rnd",
+        ];
+        let others = ["etc/ssh/ssh_config", "root/.profile"];
+        for path in drawn.iter().chain(&others) {
+            write(&place(root, Path::new(path)).unwrap(), "x").unwrap();
+        }
+        leave_no_trace(root).unwrap();
+        let left = |paths: &[&str]| paths.iter().filter(|path| root.join(path).exists()).count();
+        assert_eq!((left(&drawn), left(&others)), (0, others.len()));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod clients;
 mod crash;
 mod demo;
 mod docker;
+mod forks;
 mod generations;
 mod harnesses;
 mod hostile;
