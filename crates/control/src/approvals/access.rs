@@ -100,7 +100,10 @@ impl Control {
         let subject = question.to_string();
         let subject = subject.strip_prefix("egress:").unwrap_or(&subject).to_owned();
         let decision = layers.decide(&question);
+        // A host that no rule names is denied whatever the scope says.
+        let unnamed = self.unnamed(&question);
         match decision.outcome {
+            _ if unnamed.is_some() => {}
             Outcome::Allow => return Ok(told("not_needed", None, "it is allowed already")),
             Outcome::Ask => {
                 let words = "a person is asked each time: just do it, and wait for their answer";
@@ -120,7 +123,7 @@ impl Control {
                 "kind": kind,
                 "access": subject,
                 "reason": request.reason.trim(),
-                "why_denied": decision.reason,
+                "why_denied": unnamed.as_ref().unwrap_or(&decision.reason),
             }),
             decision: Decision {
                 reason: why,
@@ -135,11 +138,11 @@ impl Control {
                 let words = super::denied_words(&approval, &format!("access to {subject}"));
                 told("denied", Some(&approval), &words)
             }
-            _ => told(
-                "pending",
-                Some(&approval),
-                "an admin is asked; say to whoever you work for what you need and why, and end: what is approved counts from the next run on",
-            ),
+            _ => {
+                let words = "an admin is asked; say to whoever you work for what you need and why, and end: what is approved counts from the next run on";
+                let words = unnamed.map_or_else(|| words.to_owned(), |unnamed| format!("{unnamed}; {words}"));
+                told("pending", Some(&approval), &words)
+            }
         })
     }
 

@@ -631,6 +631,43 @@ async fn an_admin_may_give_a_session_what_nobody_denied_it() {
     }
 }
 
+/// A scope's yes to a host that no rule names opens nothing: that, too, can be asked for, and the admin is told what is missing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_no_rule_names_is_asked_for_whatever_the_scope_says() {
+    let differs = Differs {
+        config: |config| {
+            let egress = json!({"allow": ["unnamed.example.com", "docs.example.com"], "ask": ["asked.example.com"]});
+            let role = scope(json!({"egress": egress, "tools": {"exec": true}}));
+            config.policies.roles.insert("everybody".to_owned(), role);
+        },
+        outside: crate::way_out::outside(),
+        ..Differs::default()
+    };
+    let world = World::new(differs).await;
+    let asks = async |target: Target, host: &str| {
+        let args = json!({"host": host, "reason": "to read the manual"});
+        world.will_call(&[("a", &format!("service belljar.requestAccess {args}"))]);
+        world.will_say("So be it.");
+        let accepted = world.prompt_to(target, "go", Delivery::Restart).await;
+        world.done(&accepted).await;
+        (accepted.session, result(&world, accepted.session).await)
+    };
+    let (session, said) = asks(world.target(), "docs.example.com").await;
+    assert!(said.contains("\"state\":\"not_needed\""), "{said}");
+    for (count, host) in [(1, "unnamed.example.com"), (2, "asked.example.com")] {
+        let (_, said) = asks(Target::Session(session), host).await;
+        // What it said is shown up to its first full stop.
+        let (first, _) = host.split_once('.').unwrap();
+        assert!(
+            said.contains(&format!("no rule of this installation names {first}")),
+            "{said}"
+        );
+        let missing = format!("no rule of this installation names {host}");
+        let approval = asked(&world, session, count).await;
+        assert!(approval.proposal && approval.why.contains(&missing), "{approval:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_wait_for_nobody_and_pass_once_a_person_said_yes() {
     let differs = || Differs {
