@@ -6,6 +6,7 @@
 //! BELLJAR_TEST_SEED repeats the part that is played at random; BELLJAR_TEST_FULL=1 gives it ten minutes.
 
 mod answers;
+mod kinds;
 mod planted;
 
 use std::fs;
@@ -22,11 +23,21 @@ use testkit::model_server::{Answer, ModelServer, Speech};
 use crate::canaries::{Canaries, MARK, canary};
 use crate::installation::Installation;
 use crate::world::World;
+use kinds::{ASKED, FORGE, Kinds};
 use planted::{BOUND, Planted, SERVICES};
 
 const FREE: [&str; 3] = ["pass.free.test", "plain.free.test", "a.wild.free.test"];
 const UNBOUND: [&str; 1] = ["unbound.test"];
-const SCRIPTS: [&str; 4] = ["common.py", "inside.py", "outside.py", "again.mjs"];
+const SCRIPTS: [&str; 6] = [
+    "common.py",
+    "inside.py",
+    "outside.py",
+    "ways.py",
+    "later.py",
+    "again.mjs",
+];
+/// The place of the host of SSH among the world's servers; of the host that no scope has, the one after it.
+const FORGE_SERVER: usize = 4;
 
 /// Starts a program of the workspace, and says the end of what it said.
 fn program(words: &[&str]) -> String {
@@ -42,13 +53,14 @@ fn program(words: &[&str]) -> String {
 /// Calls every service by the names that code has, in every spelling.
 const BY_NAME: &str = "
 const said = [];
+const call = (name, method, args) => Promise.resolve().then(() => services[name][method](args)).catch((e) => `${JSON.stringify(e)} ${e.stack}`);
 for (const name of Object.keys(services)) {
   for (const how of ['raw', 'base64', 'hex', 'percent', 'json', 'html', 'gzip', 'chunks', 'location', 'cookie', 'reason']) {
-    said.push(await services[name].say({ how, text: 'x' }).catch((e) => `${JSON.stringify(e)} ${e.stack}`));
+    said.push(await call(name, 'say', { how, text: 'x' }));
   }
-  said.push(await services[name].fail({ status: '500' }).catch((e) => `${JSON.stringify(e)} ${e.stack}`));
+  said.push(await call(name, 'fail', { status: '500' }));
   said.push(typeof services[name].hidden, await describe(name));
-  await writeToFile(`report/streamed-${name}`, services[name].say({ how: 'chunks', text: 'x' })).catch((e) => said.push(e.stack));
+  await writeToFile(`report/streamed-${name}`, call(name, 'say', { how: 'chunks', text: 'x' })).catch((e) => said.push(e.stack));
 }
 await writeToFile('report/services.json', JSON.stringify(said));
 return said.length;";
@@ -83,6 +95,10 @@ fn prepare(model: &ModelServer, rounds: [&str; 3], outside: [&str; 3]) {
     model.next(exec(
         "c",
         &program(&[["python3", "outside.py"].as_slice(), &outside].concat()),
+    ));
+    model.next(exec(
+        "w",
+        &program(&[["python3", "ways.py"].as_slice(), &outside].concat()),
     ));
     model.next(exec("d", &program(&["node", "again.mjs"])));
     model.next(speech(
@@ -128,7 +144,9 @@ fn told(belljar: &Installation, world: &World, planted: &Planted, model: &ModelS
         "plain": FREE[1],
         "wild": "wild.free.test",
         "unbound": UNBOUND[0],
-        "services": SERVICES.map(|(name, _)| name),
+        "services": SERVICES.iter().map(|(name, _)| *name).filter(|name| *name != "later").chain(Kinds::services()).collect::<Vec<_>>(),
+        "forge": FORGE,
+        "asked": ASKED,
         "admin": belljar.port(),
         "model": port,
         "address": world.servers[0].address().to_string(),
@@ -189,6 +207,8 @@ fn a_hostile_program_finds_no_planted_secret() {
         (&FREE, Box::new(answers::free)),
         (&UNBOUND, Box::new(answers::free)),
         (&planted::HOSTS, Box::new(answers::bound)),
+        (&[FORGE], Box::new(answers::free)),
+        (&[ASKED], Box::new(answers::bound)),
     ]);
     let model = world.runtime.block_on(ModelServer::start());
     let planted = Planted::new();
@@ -259,7 +279,6 @@ fn a_hostile_program_finds_no_planted_secret() {
     );
     model.assert_nothing_refused();
     let root = its_root(&belljar);
-    let outcomes = fs::read_to_string(root.join("workspace/report/outcomes")).expect("the report");
     println!(
         "{}",
         fs::read_to_string(root.join("workspace/report/times")).unwrap_or_default()
@@ -293,6 +312,7 @@ fn a_hostile_program_finds_no_planted_secret() {
         vec!["sandbox", "list", "--json"],
         vec!["policy", "explain", "mirror.say"],
         vec!["files", "hostile"],
+        vec!["approvals", "--json"],
     ];
     let answers: Vec<u8> = commands
         .iter()
@@ -337,7 +357,7 @@ fn a_hostile_program_finds_no_planted_secret() {
         "the control is not in the report"
     );
     assert_eq!(allowed.found(&packets), [""; 0], "names carried something out");
-    for script in ["inside.py", "outside.py"] {
+    for script in ["inside.py", "outside.py", "ways.py"] {
         assert!(
             String::from_utf8_lossy(&requests).contains(script),
             "{script} did not end well"
@@ -350,7 +370,14 @@ fn a_hostile_program_finds_no_planted_secret() {
     );
     let asked = world.names.asked();
     assert!(!asked.iter().any(|name| name.contains("unbound")), "{asked:?}");
-    planted.assert_reached(&world, &outcomes);
+    planted.assert_reached(&belljar, &world, &root.join("workspace/report"));
+    let asked = belljar.done(&["approvals", "--json"]);
+    assert!(asked.contains(ASKED), "nobody was asked about {ASKED}: {asked}");
+    assert_eq!(
+        world.servers[FORGE_SERVER + 1].connections(),
+        0,
+        "a host was dialled because it was asked for"
+    );
 
     its_end(&belljar, &model);
     for session in ["hostile", "neighbour"] {

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -29,13 +30,18 @@ return Object.keys(said).length;
 "#;
 
 /// OpenSSH's own server, and a repository behind it.
-struct Forge {
+pub(crate) struct Forge {
     folder: TempDir,
-    server: Option<Child>,
+    server: Mutex<Option<Child>>,
 }
 
 impl Forge {
-    fn new() -> Self {
+    /// Whether this machine has what it takes.
+    pub(crate) fn is_there() -> bool {
+        Path::new(SSHD).exists()
+    }
+
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("make a folder");
         let at = |program: &str, arguments: &[&str]| {
             testkit::run(Command::new(program).args(arguments).current_dir(folder.path()));
@@ -44,15 +50,19 @@ impl Forge {
             at("ssh-keygen", &["-q", "-t", "ed25519", "-N", "", "-C", "", "-f", key]);
         }
         at("git", &["init", "-q", "--bare", "-b", "main", "app.git"]);
-        Self { folder, server: None }
+        Self {
+            folder,
+            server: Mutex::default(),
+        }
     }
 
-    fn read(&self, name: &str) -> String {
+    /// A file of it: `client` is the key to it, `host.pub` what it shows.
+    pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.folder.path().join(name)).expect("read a file")
     }
 
     /// Listens where SSH does, at an address of its own.
-    fn listen(&mut self, address: Ipv4Addr) {
+    pub(crate) fn listen(&self, address: Ipv4Addr) {
         let at = self.folder.path().display();
         let configuration = format!(
             "ListenAddress {address}:22\nHostKey {at}/host\nAuthorizedKeysFile {at}/client.pub\nStrictModes no\nPidFile none\n\
@@ -65,14 +75,14 @@ impl Forge {
         let mut command = Command::new(SSHD);
         command.args(["-D", "-e", "-f"]).arg(&file).stdin(Stdio::null());
         command.stderr(fs::File::create(self.folder.path().join("log")).expect("make a file"));
-        self.server = Some(command.spawn().expect("start sshd"));
+        *self.server.lock().expect("no test panicked here") = Some(command.spawn().expect("start sshd"));
         testkit::eventually("sshd to listen", || std::net::TcpStream::connect((address, 22)).ok());
     }
 }
 
 impl Drop for Forge {
     fn drop(&mut self) {
-        if let Some(mut server) = self.server.take() {
+        if let Some(mut server) = self.server.get_mut().ok().and_then(Option::take) {
             let _ = (server.kill(), server.wait());
         }
         if std::thread::panicking() {
@@ -83,12 +93,12 @@ impl Drop for Forge {
 
 #[test]
 fn threat_015_a_sandbox_reaches_a_host_by_ssh_and_only_as_its_rule_says() {
-    if !Path::new(SSHD).exists() {
+    if !Forge::is_there() {
         println!("left out: there is no {SSHD} here; scripts/prepare tests installs it");
         return;
     }
     let world = World::new(vec![(&[HOST], Box::new(|_| answered(404, &[], "")))]);
-    let mut forge = Forge::new();
+    let forge = Forge::new();
     forge.listen(world.servers[0].address());
     let at = forge.folder.path().display().to_string();
     let host_key = forge.read("host.pub");

@@ -43,6 +43,11 @@ pub(super) fn bound(arrived: &Arrived) -> Response<AnswerBody> {
             let told = percent_encode(text.as_bytes(), NON_ALPHANUMERIC);
             answered(302, &[("location", &format!("{to}?told={told}"))], text)
         }
+        ["chat", "completions"] => completion(&text, arrived.body.windows(13).any(|part| part == b"\"stream\":true")),
+        [.., "access_tokens"] => {
+            let body = format!("{{\"token\":\"{}\",\"expires_at\":\"2099-01-01T00:00:00Z\"}}", &*ISSUED);
+            answered(201, &[("content-type", "application/json")], body)
+        }
         ["cut", ..] => answered(200, &[("content-length", "1000000")], text),
         [.., "token" | "access_token"] => {
             let token = &*ISSUED;
@@ -58,6 +63,30 @@ pub(super) fn bound(arrived: &Arrived) -> Response<AnswerBody> {
 /// A server that takes everything.
 pub(super) fn free(_: &Arrived) -> Response<AnswerBody> {
     answered(200, &[("content-type", "text/plain")], "taken")
+}
+
+/// A model that says what it was asked with, its key too; streamed, in pieces that divide it.
+fn completion(text: &str, is_streamed: bool) -> Response<AnswerBody> {
+    let usage = serde_json::json!({ "prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2 });
+    if !is_streamed {
+        let choice = serde_json::json!({ "index": 0, "finish_reason": "stop", "message": { "role": "assistant", "content": text } });
+        let body = serde_json::json!({ "id": "1", "object": "chat.completion", "model": "m", "choices": [choice], "usage": usage });
+        return answered(200, &[("content-type", "application/json")], body.to_string());
+    }
+    let letters: Vec<char> = text.chars().collect();
+    let pieces = letters
+        .chunks(7)
+        .map(|piece| serde_json::json!({ "content": piece.iter().collect::<String>() }));
+    let mut events: Vec<serde_json::Value> = pieces
+        .map(|delta| serde_json::json!({ "index": 0, "delta": delta }))
+        .collect();
+    events.push(serde_json::json!({ "index": 0, "delta": {}, "finish_reason": "stop" }));
+    let event = |choice| {
+        let event = serde_json::json!({ "id": "1", "object": "chat.completion.chunk", "model": "m", "choices": [choice], "usage": usage });
+        format!("data: {event}\n\n")
+    };
+    let body: String = events.into_iter().map(event).collect();
+    answered(200, &[("content-type", "text/event-stream")], body + "data: [DONE]\n\n")
 }
 
 fn json(text: &str) -> String {

@@ -2,14 +2,14 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rand::distr::{Alphanumeric, SampleString};
 use testkit::model_server::ModelServer;
 
 use super::answers::ISSUED;
+use super::kinds::{self, Kinds};
 use crate::canaries::canary;
 use crate::installation::Installation;
 use crate::world::World;
@@ -28,7 +28,9 @@ pub(super) const BOUND: [(&str, &str); 9] = [
 ];
 
 /// Services, and how each authenticates.
-pub(super) const SERVICES: [(&str, &str); 6] = [
+pub(super) const SERVICES: [(&str, &str); 7] = [
+    // Only a program in the background calls it.
+    ("later", "kind = \"bearer\""),
     ("mirror", "kind = \"bearer\""),
     ("basic", "kind = \"basic\""),
     ("header", "kind = \"header\"\nname = \"x-key\""),
@@ -43,7 +45,13 @@ pub(super) const SERVICES: [(&str, &str); 6] = [
     ),
 ];
 
-pub(super) const HOSTS: [&str; 6] = [
+pub(super) const HOSTS: [&str; 12] = [
+    "later.service.test",
+    "routed.service.test",
+    "script.service.test",
+    "signed.service.test",
+    "app.service.test",
+    "pair.service.test",
     "mirror.service.test",
     "basic.service.test",
     "header.service.test",
@@ -53,7 +61,7 @@ pub(super) const HOSTS: [&str; 6] = [
 ];
 
 /// Secrets that the encrypted store holds, by name.
-const STORED: [&str; 14] = [
+const STORED: [&str; 19] = [
     "bearer",
     "basic",
     "header",
@@ -68,6 +76,11 @@ const STORED: [&str; 14] = [
     "s-header",
     "client",
     "refresh",
+    "later",
+    "routed",
+    "script",
+    "signed",
+    "asked",
 ];
 
 const RULES: &str = include_str!("rules.toml");
@@ -93,6 +106,7 @@ pub(super) struct Planted {
     pub(super) neighbour: String,
     /// The name of that socket.
     pub(super) socket: String,
+    kinds: Kinds,
 }
 
 impl Planted {
@@ -105,6 +119,7 @@ impl Planted {
             told: canary(),
             neighbour: canary(),
             socket: format!("belljar-test-{}", Alphanumeric.sample_string(&mut rand::rng(), 8)),
+            kinds: Kinds::new(),
         }
     }
 
@@ -113,10 +128,10 @@ impl Planted {
         // What it is configured with knows where the folder is, which is known only then.
         let mut belljar = Installation::prepare("steps: [{ text: hello }]", "");
         let secret_file = belljar.path("file-secret");
-        fs::write(&secret_file, &self.file).expect("write a secret");
-        fs::set_permissions(&secret_file, PermissionsExt::from_mode(0o400)).expect("close a secret to others");
+        kinds::write(&secret_file, &self.file);
         let (key_file, base_url) = (belljar.path("secrets.key"), model.base_url());
         let bindings = [
+            ("later", "token = \"store:later\"".to_owned()),
             ("mirror", "token = \"store:mirror\"".to_owned()),
             (
                 "basic",
@@ -134,15 +149,12 @@ impl Planted {
                     .to_owned(),
             ),
         ];
-        let services: String = bindings
-            .iter()
-            .map(|(name, slots)| {
-                format!("\n[services.{name}]\naddresses = [\"127.0.0.0/8\"]\nper_minute = 1000000\nsession_per_minute = 1000000\n[services.{name}.auth]\n{slots}\n")
-            })
-            .collect();
+        let services: String = bindings.iter().map(|(name, slots)| bound(name, slots)).collect();
+        let kinds = self.kinds.configure(&belljar, world);
         belljar.configure(&format!(
             "{RULES}\n[models.large]\nprovider = \"anthropic\"\nbase_url = {base_url:?}\nkey = \"env:MODEL_KEY\"\nwindow = 400000\nmax_output = 8000\n\
-             price = {{ input = 3.00, output = 15.00 }}\n[secrets]\nkey_file = {key_file:?}\n{services}"
+             price = {{ input = 3.00, output = 15.00 }}\n[models.routed]\nprovider = \"openai-chat\"\nbase_url = \"https://routed.service.test/v1\"\nkey = \"store:routed\"\nwindow = 100000\nmax_output = 1000\n\
+             price = {{ input = 3.00, output = 15.00 }}\n[secrets]\nkey_file = {key_file:?}\n{services}{kinds}"
         ));
         for (name, auth) in SERVICES {
             let folder = belljar.path("services").join(name);
@@ -161,6 +173,7 @@ impl Planted {
             belljar.locally(&["secret", "set", name], value);
         }
         fs::write(belljar.path("host-secret"), &self.host).expect("write a secret");
+        Kinds::approve(&belljar);
         belljar.start_host();
         belljar.start_serve();
         belljar
@@ -193,7 +206,8 @@ impl Planted {
             "data/control/store.db",
             "theirs.txt",
         ];
-        names.map(|name| belljar.path(name)).into()
+        let names = names.into_iter().chain(Kinds::FILES);
+        names.map(|name| belljar.path(name)).collect()
     }
 
     /// Where the installation keeps them itself, and the disks of both sessions: nobody looks there.
@@ -212,7 +226,8 @@ impl Planted {
             "data/disks",
             "run",
         ];
-        names.map(|name| belljar.path(name)).into()
+        let names = names.into_iter().chain(Kinds::FILES);
+        names.map(|name| belljar.path(name)).collect()
     }
 
     /// Everything that must be found nowhere.
@@ -233,6 +248,8 @@ impl Planted {
         ] {
             secrets.push((name.to_owned(), value.clone().into_bytes()));
         }
+        let kinds = self.kinds.secrets(belljar).into_iter();
+        secrets.extend(kinds.map(|(name, value)| (name, value.into_bytes())));
         let read = |name: &str| fs::read(belljar.path(name)).unwrap_or_else(|error| panic!("read {name}: {error}"));
         secrets.push((
             "the admin's token".to_owned(),
@@ -257,7 +274,8 @@ impl Planted {
     }
 
     /// The attempts were real: every host was told its key, every service too, and the scripts came to each kind of attempt.
-    pub(super) fn assert_reached(&self, world: &World, outcomes: &str) {
+    pub(super) fn assert_reached(&self, belljar: &Installation, world: &World, report: &Path) {
+        let outcomes = fs::read_to_string(report.join("outcomes")).expect("the report");
         let told = |server: usize| -> Vec<String> {
             let arrived = world.servers[server].arrived();
             arrived
@@ -300,13 +318,25 @@ impl Planted {
             "service mirror",
             "question 16",
             "again-",
+            "route /v1/chat/completions",
+            "tool mirror_say",
+            "access ",
+            "later service",
         ] {
             assert!(outcomes.contains(attempt), "{attempt} was not tried");
         }
+        self.kinds.assert_reached(belljar, &outcomes, report);
     }
 }
 
-fn definition(name: &str, auth: &str) -> String {
+/// What belljar.toml says of a service.
+pub(super) fn bound(name: &str, slots: &str) -> String {
+    format!(
+        "\n[services.{name}]\naddresses = [\"127.0.0.0/8\"]\nper_minute = 1000000\nsession_per_minute = 1000000\n[services.{name}.auth]\n{slots}\n"
+    )
+}
+
+pub(super) fn definition(name: &str, auth: &str) -> String {
     format!(
         r#"name = "{name}"
 summary = "Says what it was told"
