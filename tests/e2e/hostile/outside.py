@@ -364,7 +364,8 @@ def services():
     """Every service says what it was asked, in every spelling; refuses, redirects and breaks off."""
     for service in TOLD["services"]:
         for how in ECHOES:
-            later(
+            # That it is reached at all is tried each time.
+            (attempt if how == "raw" else later)(
                 f"service {service} {how}",
                 ask,
                 {"service": service, "method": "say", "args": {"how": how, "text": "x"}},
