@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::cargo::cargo;
 
 /// The longest that one test program may take.
-const DEADLINE: Duration = Duration::from_secs(600);
+const DEADLINE: Duration = Duration::from_secs(1_200);
 /// The same, where the big numbers are tested.
 const FULL_DEADLINE: Duration = Duration::from_secs(5_400);
 
