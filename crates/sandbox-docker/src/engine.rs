@@ -214,6 +214,7 @@ impl Engine {
                 Err(error) if is(&error, 404) => return Ok(()),
                 // Somebody has begun to, such as a host agent that was killed then.
                 Err(error) if is(&error, 409) && begun.elapsed() < PATIENCE => self.wait_until_removed(name),
+                Err(error) if ended_by_itself(&error) && begun.elapsed() < PATIENCE => self.wait_until_removed(name),
                 removed => {
                     let attempt = || format!("have Docker's engine remove the container {name}");
                     return removed.map_err(|error| failure(attempt(), error));
@@ -305,6 +306,11 @@ fn remapped(folder: &str) -> Result<u32, ProviderError> {
 /// Whether the engine answered with this status.
 pub(crate) fn is(error: &Error, status: u16) -> bool {
     matches!(error, Error::DockerResponseServerError { status_code, .. } if *status_code == status)
+}
+
+/// Whether a container was over a moment before the engine would have killed it: it may be removed now.
+fn ended_by_itself(error: &Error) -> bool {
+    matches!(error, Error::DockerResponseServerError { status_code: 500, message } if message.contains("is not running"))
 }
 
 fn failure(attempt: String, error: Error) -> ProviderError {
