@@ -64,18 +64,16 @@ fn leave_no_trace(root: &Path) -> Result<(), BuildError> {
         "etc/hostname",
         "etc/resolv.conf",
     ];
-    for path in of_the_build.iter().map(|path| root.join(path)) {
-        remove(&path)?;
+    for path in of_the_build {
+        if let Some(path) = known(root, path)? {
+            remove(&path)?;
+        }
     }
     for (folder, called) in DRAWN {
-        let folder = root.join(folder);
-        let Ok(entries) = std::fs::read_dir(&folder) else {
-            continue;
-        };
-        for entry in entries {
-            let entry = entry.map_err(BuildError::file("list", &folder))?;
-            if entry.file_name().as_encoded_bytes().starts_with(called.as_bytes()) {
-                remove(&entry.path())?;
+        for path in entries(root, folder)? {
+            let name = path.file_name().unwrap_or_default();
+            if name.as_encoded_bytes().starts_with(called.as_bytes()) {
+                remove(&path)?;
             }
         }
     }
@@ -91,19 +89,13 @@ fn leave_no_trace(root: &Path) -> Result<(), BuildError> {
         "var/lib/apt/lists",
         "etc/apt/sources.list.d",
     ] {
-        let folder = root.join(folder);
-        let Ok(entries) = std::fs::read_dir(&folder) else {
-            continue;
-        };
-        for entry in entries {
-            let entry = entry.map_err(BuildError::file("list", &folder))?;
-            remove(&entry.path())?;
+        for path in entries(root, folder)? {
+            remove(&path)?;
         }
     }
     // A sandbox mounts its own over these, for which they must be there.
     for path in ["etc/hostname", "etc/resolv.conf", "etc/hosts"] {
-        let path = root.join(path);
-        if !path.exists() && path.parent().is_some_and(Path::exists) {
+        if let Some(path) = known(root, path)?.filter(|path| !path.exists()) {
             write(&path, "")?;
         }
     }
@@ -112,13 +104,9 @@ fn leave_no_trace(root: &Path) -> Result<(), BuildError> {
 
 fn add_user(user: &User, root: &Path) -> Result<(), BuildError> {
     let (name, id) = (&user.name, user.id);
-    let etc = root.join("etc");
-    make_folder(&etc)?;
-    append(
-        &etc.join("passwd"),
-        &format!("{name}:x:{id}:{id}:{name}:/home/{name}:/bin/bash\n"),
-    )?;
-    append(&etc.join("group"), &format!("{name}:x:{id}:\n"))?;
+    let account = format!("{name}:x:{id}:{id}:{name}:/home/{name}:/bin/bash\n");
+    append(root, "etc/passwd", &account)?;
+    append(root, "etc/group", &format!("{name}:x:{id}:\n"))?;
     for folder in [&Path::new("/home").join(name), &user.folder] {
         let folder = folder_within(root, folder)?;
         chown(&folder, Some(id), Some(id)).map_err(BuildError::file("give away", &folder))?;
@@ -148,11 +136,36 @@ fn folder_within(root: &Path, path: &Path) -> Result<PathBuf, BuildError> {
     if inside.symlink_metadata().is_err() {
         make_folder(&inside)?;
     }
-    let real = inside.canonicalize().map_err(BuildError::file("follow", &inside))?;
-    if !real.starts_with(root) {
-        return Err(BuildError::Outward { path: path.to_owned() });
+    real(root, &inside)?.ok_or_else(|| BuildError::Outward { path: path.to_owned() })
+}
+
+/// Where something of the image really is, if it is there; links are followed as long as they stay inside.
+fn real(root: &Path, path: impl AsRef<Path>) -> Result<Option<PathBuf>, BuildError> {
+    let there = root.join(&path);
+    match there.canonicalize() {
+        Ok(real) if real.starts_with(root) => Ok(Some(real)),
+        Ok(_) => Err(BuildError::Outward {
+            path: path.as_ref().to_owned(),
+        }),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(BuildError::file("follow", &there)(error)),
     }
-    Ok(real)
+}
+
+/// Where a path of the image is, if its folder is there. What stands there may itself be a link, and is not followed.
+fn known(root: &Path, path: &str) -> Result<Option<PathBuf>, BuildError> {
+    let path = Path::new(path);
+    let folder = real(root, path.parent().unwrap_or(path))?;
+    Ok(folder.zip(path.file_name()).map(|(folder, name)| folder.join(name)))
+}
+
+/// What is in a folder of the image, if it is one.
+fn entries(root: &Path, folder: &str) -> Result<Vec<PathBuf>, BuildError> {
+    let Some(folder) = real(root, folder)?.filter(|folder| folder.is_dir()) else {
+        return Ok(Vec::new());
+    };
+    let list = || -> std::io::Result<_> { std::fs::read_dir(&folder)?.map(|entry| Ok(entry?.path())).collect() };
+    list().map_err(BuildError::file("list", &folder))
 }
 
 fn make_folder(path: &Path) -> Result<(), BuildError> {
@@ -180,13 +193,11 @@ fn write(path: &Path, text: &str) -> Result<(), BuildError> {
         .map_err(BuildError::file("write", path))
 }
 
-fn append(path: &Path, line: &str) -> Result<(), BuildError> {
-    let text = std::fs::read_to_string(path).or_else(|error| match error.kind() {
-        ErrorKind::NotFound => Ok(String::new()),
-        _ => Err(error),
+fn append(root: &Path, path: &str, line: &str) -> Result<(), BuildError> {
+    let text = real(root, path)?.map_or(Ok(String::new()), |path| {
+        std::fs::read_to_string(&path).map_err(BuildError::file("read", &path))
     });
-    let text = text.map_err(BuildError::file("read", path))?;
-    write(path, &(text + line))
+    write(&place(root, Path::new(path))?, &(text? + line))
 }
 
 #[cfg(test)]
@@ -244,6 +255,35 @@ mod tests {
         leave_no_trace(root).unwrap();
         let left = |paths: &[&str]| paths.iter().filter(|path| root.join(path).exists()).count();
         assert_eq!((left(&drawn), left(&others)), (0, others.len()));
+    }
+
+    #[test]
+    fn a_folder_that_leads_out_of_the_image_loses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let outside = folder.join("outside");
+        for file in ["ssh_host_key", "machine-id", "passwd"] {
+            write(&place(&folder, &Path::new("outside").join(file)).unwrap(), "theirs").unwrap();
+        }
+        for link in ["etc", "etc/ssh", "var/log", "root"] {
+            let root = folder.join(link.replace('/', "-"));
+            symlink(&outside, place(&root_of(&root), Path::new(link)).unwrap()).unwrap();
+            let error = leave_no_trace(&root).unwrap_err();
+            assert!(matches!(error, BuildError::Outward { .. }), "{link}: {error}");
+        }
+        let error = append(&folder.join("etc"), "etc/passwd", "me").unwrap_err();
+        assert!(matches!(error, BuildError::Outward { .. }), "{error}");
+        let theirs = std::fs::read_dir(&outside).unwrap().map(|file| {
+            let path = file.unwrap().path();
+            std::fs::read_to_string(path).unwrap()
+        });
+        assert_eq!(theirs.collect::<Vec<_>>(), ["theirs"; 3]);
+    }
+
+    /// A root file system without anything.
+    fn root_of(path: &Path) -> PathBuf {
+        std::fs::create_dir_all(path).unwrap();
+        path.canonicalize().unwrap()
     }
 
     #[test]
