@@ -1,8 +1,23 @@
 //! Running a program, with everything it said when it fails.
 
 use std::io::Read;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+/// A program of those that `scripts/prepare tests` puts into a folder of their own, or of this machine.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    let own = prepared(name);
+    if own.exists() { own } else { name.into() }
+}
+
+/// Where `scripts/prepare tests` puts a program.
+pub(crate) fn prepared(name: &str) -> PathBuf {
+    let folder =
+        std::env::var_os("BELLJAR_TEST_PROGRAMS").map_or_else(|| "/opt/belljar-tests/bin".into(), PathBuf::from);
+    folder.join(name)
+}
 
 /// Runs a program for at most a minute and gives its standard output; panics with all it said when it fails.
 pub fn run(command: &mut Command) -> String {

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
 
+use crate::command::prepared;
 use crate::eventually;
 
 const PREFIX: &str = "belljar-engine-";
@@ -36,8 +37,7 @@ impl DockerEngine {
 
     /// The same of an engine that `scripts/prepare tests` has built, for the big tests.
     pub fn newer() -> Option<&'static Self> {
-        let folder = std::env::var_os("BELLJAR_TEST_PROGRAMS").unwrap_or_else(|| "/opt/belljar-tests/bin".into());
-        let program = PathBuf::from(folder).join("dockerd");
+        let program = prepared("dockerd");
         NEWER.get_or_init(|| Self::start(&program, "-newer")).as_ref()
     }
 

@@ -9,12 +9,14 @@ mod docker;
 mod miniature;
 pub mod model_server;
 mod name_server;
+mod s3;
 pub mod upstream;
 mod wait;
 
 pub use collector::{CollectedSpan, Collector, Takes};
-pub use command::{run, run_within};
+pub use command::{program, run, run_within};
 pub use docker::DockerEngine;
 pub use miniature::{Miniature, install_clients, miniature};
 pub use name_server::NameServer;
+pub use s3::S3Server;
 pub use wait::{eventually, eventually_asked, eventually_async, free_port, within};

@@ -32,4 +32,5 @@ mod vanished;
 mod waking;
 mod wanders;
 mod warm;
+mod workspaces;
 mod world;

@@ -1,7 +1,6 @@
 //! A machine that is gone, with its host agent, its sandboxes and their disks: what its sessions had was elsewhere all the time.
 
 use std::fs;
-use std::path::Path;
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -10,6 +9,7 @@ use testkit::eventually;
 use crate::installation::Installation;
 use crate::transcript::Transcript;
 use crate::transitions::nothing_is_nobodys;
+use crate::workspaces::{files, holds};
 
 /// Each call leaves a mark that shows if it was made twice. One is over when the machine goes, and one is not.
 const JOB: &str = r##"
@@ -51,50 +51,20 @@ steps:
     text: "Here again."
 "##;
 
-/// All that is to be told of a workspace, and the bytes of its files.
-fn files(belljar: &Installation, session: &str) -> String {
-    let look = |words: &[&str]| belljar.done(&[&["sandbox", "exec", session], words].concat());
-    let found = look(&["find", "/workspace", "-mindepth", "1"]);
-    let mut paths: Vec<&str> = found.lines().collect();
-    paths.sort_unstable();
-    let plain: Vec<&str> = paths
-        .iter()
-        .copied()
-        .filter(|path| path.contains('.') || path.ends_with("sparse"))
-        .collect();
-    let about = look(&[&["stat", "-c", "%F %a %u %g %N"], &paths[..]].concat());
-    about + &look(&[&["sha256sum"], &plain[..]].concat())
-}
-
 /// What was said, whole.
 fn history(seen: &Transcript) -> Vec<Value> {
     seen.of("message").map(|event| event["message"].clone()).collect()
 }
 
-/// Whether these bytes are a content that is kept.
-fn is_kept(folder: &Path, bytes: &[u8]) -> bool {
-    let Ok(entries) = fs::read_dir(folder) else {
-        return false;
-    };
-    entries.flatten().any(|entry| {
-        let path = entry.path();
-        if path.is_dir() {
-            is_kept(&path, bytes)
-        } else {
-            fs::read(&path).is_ok_and(|found| found == bytes)
-        }
-    })
-}
-
 /// Waits until all is kept that a workspace has by now: another file is, which was put there after the last of it.
 fn all_is_kept(belljar: &Installation, session: &str, last: &[u8], name: &str) {
     let objects = belljar.data().join("control/objects/sessions");
-    eventually("the last file to be kept", || is_kept(&objects, last).then_some(()));
+    eventually("the last file to be kept", || holds(&objects, last).then_some(()));
     let file = belljar.path(name);
     fs::write(&file, name).expect("write a file");
     belljar.done(&["put", session, &file.to_string_lossy(), name]);
     eventually("a later file to be kept", || {
-        is_kept(&objects, name.as_bytes()).then_some(())
+        holds(&objects, name.as_bytes()).then_some(())
     });
 }
 
@@ -157,9 +127,7 @@ fn vanishes(belljar: &Installation, busy: &str, idle: &str, with_serve: bool) {
     assert_eq!(states[2..], [end, "starting", "running"], "{states:?}");
     // All else is as it was; only that file was written since.
     let but_one = |files: &str| -> Vec<String> {
-        let others = files
-            .lines()
-            .filter(|line| !line.contains("begun.txt") || line.starts_with("regular"));
+        let others = files.lines().filter(|line| !line.contains("begun.txt"));
         others.map(str::to_owned).collect()
     };
     assert_eq!(but_one(&files(belljar, busy)), but_one(&before[0].0));

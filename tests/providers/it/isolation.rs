@@ -11,7 +11,7 @@ use images::ImageFolder;
 use sandbox::{ProviderError, SandboxProvider};
 use tempfile::TempDir;
 
-use crate::world::{By, Living, ROOT, USER, World, found};
+use crate::world::{By, Living, ROOT, USER, World};
 
 on_each!(
     threat_065_the_user_cannot_look_into_the_runtime,
@@ -376,7 +376,7 @@ async fn an_oci_runtime_that_only_says_that_it_is_gvisor_is_refused() {
 async fn runsc_that_says_that_it_is_another_is_refused() {
     if By::RUNSC.is_here() {
         let folder = tempfile::tempdir().unwrap();
-        let program = format!("{} --gofer-network-namespace=new", found("runsc").display());
+        let program = format!("{} --gofer-network-namespace=new", testkit::program("runsc").display());
         let command = oci_runtime(folder.path(), Wrong::Nothing, SAYS_RUNC, &program);
         let refused = of_this_oci_runtime(&command).await;
         // One of four trials it refuses by itself, to who has no right to change its root.

@@ -11,7 +11,7 @@ use sandbox::SandboxProvider;
 use sandbox::conformance::{Kill, Moment, Orders};
 use testkit::DockerEngine;
 
-use crate::world::{By, found, volume};
+use crate::world::{By, volume};
 
 /// Where the process is told what to do.
 const TOLD: &str = "BELLJAR_TEST_KILLED";
@@ -91,7 +91,7 @@ async fn give_orders_until_killed() {
                 .map_or((engine, None), |(socket, volume)| (socket, Some(volume)));
             sandbox_docker::open(socket.as_ref(), volume, config, images)
         }
-        None => sandbox_oci::open(found(&how), config, images),
+        None => sandbox_oci::open(testkit::program(&how), config, images),
     };
     let provider = provider.unwrap();
     let given = orders.give(&provider, |moment| {

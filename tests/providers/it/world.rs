@@ -78,7 +78,11 @@ impl By {
         };
         let why_not = if [Self::YOUKI, Self::RUNSC].contains(&self) && !full() {
             "is built from its sources, for the big tests alone"
-        } else if Command::new(found(command)).arg("--version").output().is_err() {
+        } else if Command::new(testkit::program(command))
+            .arg("--version")
+            .output()
+            .is_err()
+        {
             "is not installed here"
         } else if self == Self::CRUN && !controllers_beside().is_empty() {
             // Before 1.9 it does.
@@ -93,7 +97,7 @@ impl By {
     /// Whose kernel answers in its sandboxes.
     pub(crate) fn kernel(self) -> Kernel {
         match self {
-            Self::Oci(command) => Kernel::of(&found(command)),
+            Self::Oci(command) => Kernel::of(&testkit::program(command)),
             _ => Kernel::OfTheMachine(Masks::default()),
         }
     }
@@ -101,7 +105,7 @@ impl By {
     pub(crate) fn open(self, config: Config) -> Result<ContainerProvider, ProviderError> {
         let images = Arc::new(ImageFolder::open(config.data.join("images")));
         match self {
-            Self::Oci(command) => sandbox_oci::open(found(command), config, images),
+            Self::Oci(command) => sandbox_oci::open(testkit::program(command), config, images),
             Self::Docker => {
                 let engine = DockerEngine::of_this_process().unwrap();
                 sandbox_docker::open(&engine.socket(), None, config, images)
@@ -142,13 +146,6 @@ pub(crate) fn controllers_beside() -> String {
 pub(crate) fn volume(config: &Config) -> String {
     let folder = config.data.parent().and_then(Path::file_name).unwrap();
     folder.to_string_lossy().trim_start_matches('.').to_owned()
-}
-
-/// A program of this machine, or one of those that `scripts/prepare tests` puts into a folder of their own.
-pub(crate) fn found(command: &str) -> PathBuf {
-    let own = std::env::var_os("BELLJAR_TEST_PROGRAMS").map_or_else(|| "/opt/belljar-tests/bin".into(), PathBuf::from);
-    let own = own.join(command);
-    if own.exists() { own } else { command.into() }
 }
 
 impl World {

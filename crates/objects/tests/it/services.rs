@@ -1,64 +1,17 @@
 //! Objects in two independent services that speak S3: `moto`, which believes everybody, and `s3s-fs`, which checks signatures
 //! and checksums.
 
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use domain::{SessionId, Timestamp};
 use http::{HeaderMap, HeaderValue};
 use objects::{Key, Method, ObjectError, Objects, Presigned, S3Settings, Store};
 use secret::Secret;
-use tempfile::TempDir;
+use testkit::S3Server;
 
 use crate::local::{content, keeps_objects, key, pieces};
 
-const ACCESS_KEY: &str = "AKEXAMPLE";
-const SECRET_KEY: &str = "an-example-of-a-secret-key";
 const SESSION_TOKEN: &str = "of-temporary-keys";
-const BUCKET: &str = "workspaces";
-
-struct Service {
-    process: Child,
-    port: u16,
-    _folder: TempDir,
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// A folder with programs beside those of the machine, where `scripts/prepare tests` puts them.
-fn program(name: &str) -> Command {
-    let own = std::env::var_os("BELLJAR_TEST_PROGRAMS")
-        .map_or_else(|| "/opt/belljar-tests/bin".into(), std::path::PathBuf::from);
-    let own = own.join(name);
-    Command::new(if own.exists() { own } else { name.into() })
-}
-
-async fn service(command: impl Fn(&std::path::Path, u16) -> Command) -> Service {
-    let folder = TempDir::with_prefix("belljar-s3-").unwrap();
-    let port = testkit::free_port();
-    let mut command = command(folder.path(), port);
-    let process = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap_or_else(|error| panic!("start {command:?} (`scripts/prepare tests` installs it): {error}"));
-    let service = Service {
-        process,
-        port,
-        _folder: folder,
-    };
-    testkit::eventually_async("the service to listen", async || {
-        tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok()
-    })
-    .await;
-    service
-}
 
 fn client() -> reqwest::Client {
     // Another test has installed it.
@@ -67,45 +20,15 @@ fn client() -> reqwest::Client {
     builder.build().unwrap()
 }
 
-async fn moto() -> Service {
-    let service = service(|_, port| {
-        let mut command = program("moto_server");
-        command.args(["-H", "127.0.0.1", "-p", &port.to_string()]);
-        command
-    })
-    .await;
-    // It has no bucket yet, and takes this from anybody.
-    let made = client()
-        .put(format!("http://127.0.0.1:{}/{BUCKET}", service.port))
-        .send()
-        .await
-        .unwrap();
-    assert!(made.status().is_success(), "{made:?}");
-    service
-}
-
-async fn s3s() -> Service {
-    service(|folder, port| {
-        std::fs::create_dir(folder.join(BUCKET)).unwrap();
-        let mut command = program("s3s-fs");
-        command
-            .args(["--host", "127.0.0.1", "--port", &port.to_string()])
-            .args(["--access-key", ACCESS_KEY, "--secret-key", SECRET_KEY])
-            .arg(folder);
-        command
-    })
-    .await
-}
-
-fn objects(service: &Service, secret_key: &str) -> Objects {
+fn objects(service: &S3Server, secret_key: &str) -> Objects {
     let settings = S3Settings {
-        endpoint: Some(format!("http://127.0.0.1:{}", service.port)),
-        bucket: BUCKET.to_owned(),
+        endpoint: Some(service.url()),
+        bucket: S3Server::BUCKET.to_owned(),
         region: "eu-central-1".to_owned(),
         prefix: "belljar/here".to_owned(),
         path_style: true,
         plain_http: true,
-        access_key: Secret::new(ACCESS_KEY).into(),
+        access_key: Secret::new(S3Server::ACCESS_KEY).into(),
         secret_key: Secret::new(secret_key).into(),
         session_token: None,
     };
@@ -114,8 +37,8 @@ fn objects(service: &Service, secret_key: &str) -> Objects {
 
 #[tokio::test]
 async fn moto_keeps_objects() {
-    let service = moto().await;
-    let objects = objects(&service, SECRET_KEY);
+    let service = S3Server::moto();
+    let objects = objects(&service, S3Server::SECRET_KEY);
     let (one, session) = (&b"a content"[..], SessionId::new());
     let first = key(session, one);
     assert_eq!(objects.head(first).await.unwrap(), None);
@@ -129,8 +52,8 @@ async fn moto_keeps_objects() {
 
 #[tokio::test]
 async fn s3s_keeps_objects() {
-    let service = s3s().await;
-    keeps_objects(&objects(&service, SECRET_KEY)).await;
+    let service = S3Server::s3s();
+    keeps_objects(&objects(&service, S3Server::SECRET_KEY)).await;
     // With another key nothing can be done.
     let stranger = objects(&service, "another-key");
     let content = key(SessionId::new(), b"x");
@@ -148,8 +71,8 @@ async fn send(method: http::Method, url: &str, headers: HeaderMap, body: &'stati
 
 #[tokio::test]
 async fn threat_117_a_presigned_request_is_good_for_nothing_else_at_a_real_service() {
-    let service = s3s().await;
-    let objects = objects(&service, SECRET_KEY);
+    let service = S3Server::s3s();
+    let objects = objects(&service, S3Server::SECRET_KEY);
     let session = SessionId::new();
     let (mine, other) = (key(session, b"mine"), key(session, b"other"));
     let presign = |method, key: Key, now| objects.presign(method, key, 4, now).unwrap().unwrap();
@@ -193,13 +116,13 @@ async fn threat_123_a_presigned_url_is_in_no_log() {
     let nobody = testkit::free_port();
     let settings = S3Settings {
         endpoint: Some(format!("http://127.0.0.1:{nobody}")),
-        bucket: BUCKET.to_owned(),
+        bucket: S3Server::BUCKET.to_owned(),
         region: "eu-central-1".to_owned(),
         prefix: String::new(),
         path_style: true,
         plain_http: true,
-        access_key: Secret::new(ACCESS_KEY).into(),
-        secret_key: Secret::new(SECRET_KEY).into(),
+        access_key: Secret::new(S3Server::ACCESS_KEY).into(),
+        secret_key: Secret::new(S3Server::SECRET_KEY).into(),
         session_token: Some(Secret::new(SESSION_TOKEN).into()),
     };
     let objects = Objects::open(Store::S3(Box::new(settings))).unwrap();
@@ -222,7 +145,7 @@ async fn threat_123_a_presigned_url_is_in_no_log() {
         format!("{got:?} {got}"),
         format!("{objects:?}"),
     ] {
-        for secret in ["X-Amz-Signature", SECRET_KEY, SESSION_TOKEN, "Credential"] {
+        for secret in ["X-Amz-Signature", S3Server::SECRET_KEY, SESSION_TOKEN, "Credential"] {
             assert!(!said.contains(secret), "{said}");
         }
     }

@@ -2,11 +2,11 @@
 //! s3s-fs, which checks those of chunks too.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use http::StatusCode;
-use tempfile::TempDir;
+use testkit::S3Server;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -63,51 +63,10 @@ assert dynamo.get_item(TableName="t", Key={"k": {"S": "\u00fc"}})["Item"] == {"k
 print("done")
 "#;
 
-struct Service {
-    process: Child,
-    port: u16,
-    folder: TempDir,
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// A program where `scripts/prepare tests` puts it, or the machine's own.
-fn program(name: &str) -> PathBuf {
-    let own = std::env::var_os("BELLJAR_TEST_PROGRAMS").map_or_else(|| "/opt/belljar-tests/bin".into(), PathBuf::from);
-    let own = own.join(name);
-    if own.exists() { own } else { name.into() }
-}
-
 /// A Python that knows moto and boto3.
 fn python() -> PathBuf {
     let own = PathBuf::from("/opt/belljar-tests/moto/bin/python");
     if own.exists() { own } else { "python3".into() }
-}
-
-async fn service(name: &str, arguments: impl Fn(&Path, &str) -> Vec<String>) -> Service {
-    let folder = TempDir::with_prefix("belljar-s3-").unwrap();
-    let port = testkit::free_port();
-    let mut command = Command::new(program(name));
-    command
-        .args(arguments(folder.path(), &port.to_string()))
-        .env("INITIAL_NO_AUTH_ACTION_COUNT", "3")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let process = command
-        .spawn()
-        .unwrap_or_else(|error| panic!("start {command:?} (`scripts/prepare tests` installs it): {error}"));
-    let service = Service { process, port, folder };
-    testkit::eventually_async("the service to listen", async || {
-        TcpStream::connect(("127.0.0.1", port)).await.ok()
-    })
-    .await;
-    service
 }
 
 /// Runs a script that trusts this authority, as the runtime of a sandbox tells it to.
@@ -158,21 +117,13 @@ impl House {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn threat_048_boto3_works_with_keys_that_do_not_exist_and_what_is_signed_anew_is_believed() {
-    let moto = service("moto_server", |_, port| {
-        ["-H", "127.0.0.1", "-p", port].map(str::to_owned).to_vec()
-    })
-    .await;
-    let made = run(
-        MAKE_USER,
-        moto.folder.path(),
-        &[&format!("http://127.0.0.1:{}", moto.port)],
-    )
-    .unwrap();
+    let moto = S3Server::moto_that_checks_after(3);
+    let made = run(MAKE_USER, moto.folder(), &[&moto.url()]).unwrap();
     let (access, key) = made.trim().split_once(' ').unwrap();
     let house = House::new(&[("aws", RULE)]);
     house.secrets.set("env:ACCESS", access);
-    house.behind_tls(moto.port).await;
-    let authority = moto.folder.path().join("ca.pem");
+    house.behind_tls(moto.port()).await;
+    let authority = moto.folder().join("ca.pem");
     std::fs::write(&authority, house.ours.pem()).unwrap();
     let endpoint = format!("https://{HOST}:{}", house.gate(HOST).await);
     // Of keys with other letters moto reckons another signature than boto3, without anybody between them.
@@ -201,27 +152,11 @@ fn chunked(chunks: &[&str], trailer: Option<&str>) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn threat_048_another_implementation_believes_each_chunk_that_is_signed_anew() {
-    const KEY: &str = "an-example-of-a-secret-key";
-    let s3s = service("s3s-fs", |folder, port| {
-        std::fs::create_dir(folder.join("bucket")).unwrap();
-        let words = [
-            "--host",
-            "127.0.0.1",
-            "--port",
-            port,
-            "--access-key",
-            "AKEXAMPLE",
-            "--secret-key",
-            KEY,
-        ];
-        let words = words.into_iter().map(str::to_owned);
-        words.chain([folder.display().to_string()]).collect()
-    })
-    .await;
+    let s3s = S3Server::s3s();
     let house = House::new(&[("aws", RULE)]);
-    house.secrets.set("env:ACCESS", "AKEXAMPLE");
-    house.secrets.set("env:KEY", KEY);
-    house.behind_tls(s3s.port).await;
+    house.secrets.set("env:ACCESS", S3Server::ACCESS_KEY);
+    house.secrets.set("env:KEY", S3Server::SECRET_KEY);
+    house.behind_tls(s3s.port()).await;
     let authorization = "AWS4-HMAC-SHA256 Credential=credential-brokered/20260102/eu-central-1/s3/aws4_request, SignedHeaders=host, Signature=00ff";
     let (long, longer) = ("a".repeat(64 << 10), "b".repeat(100_000));
     let chunks = [long.as_str(), longer.as_str(), "end"];
@@ -245,17 +180,19 @@ async fn threat_048_another_implementation_believes_each_chunk_that_is_signed_an
         }
         let body = chunked(&chunks, trailer);
         let reply = house
-            .ask(HOST, request("PUT", HOST, &format!("/bucket/{key}"), &signed, &body))
+            .ask(
+                HOST,
+                request("PUT", HOST, &format!("/{}/{key}", S3Server::BUCKET), &signed, &body),
+            )
             .await;
         assert_eq!(reply.status, StatusCode::OK, "{key}: {}", reply.body);
-        let kept = std::fs::read_to_string(s3s.folder.path().join("bucket").join(key)).unwrap();
+        let kept = std::fs::read_to_string(s3s.folder().join(S3Server::BUCKET).join(key)).unwrap();
         assert!(kept == chunks.concat(), "{key}");
     }
     // Keys of objects with letters that are escaped.
-    let authority = s3s.folder.path().join("ca.pem");
+    let authority = s3s.folder().join("ca.pem");
     std::fs::write(&authority, house.ours.pem()).unwrap();
     let endpoint = format!("https://{HOST}:{}", house.gate(HOST).await);
-    std::fs::remove_dir_all(s3s.folder.path().join("bucket")).unwrap();
     let arguments = [endpoint.as_str(), "a key/\u{fc}+~(e)'%2F"];
     assert_eq!(run(USE_IT, &authority, &arguments).unwrap(), "done\n");
 }
