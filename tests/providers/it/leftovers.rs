@@ -294,6 +294,7 @@ async fn nothing_is_left_of_those_whose_maker_was_killed_half_way() {
         let id: SandboxId = testkit::eventually("the second sandbox to be begun", || {
             fs::read_to_string(&mark).ok()?.parse().ok()
         });
+        // What goes on within a create has no name here: the kills are spread over the time that one takes.
         thread::sleep(took * kill / kills());
         maker.kill().unwrap();
         maker.wait().unwrap();
