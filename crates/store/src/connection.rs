@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
 use rusqlite::types::{FromSql, ToSql, ToSqlOutput, ValueRef};
-use rusqlite::{CachedStatement, OpenFlags, OptionalExtension};
+use rusqlite::wal::CheckpointMode;
+use rusqlite::{CachedStatement, MAIN_DB, OpenFlags, OptionalExtension};
 
 use crate::StoreError;
 use crate::batch::Bind;
@@ -51,7 +53,7 @@ impl Connection {
         sqlite.execute_batch("PRAGMA foreign_keys = ON; PRAGMA cache_size = -16000")?;
         if access == Access::Write {
             sqlite.execute_batch(
-                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 8000",
+                "PRAGMA page_size = 2048; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0",
             )?;
         }
         Ok(Self {
@@ -121,6 +123,24 @@ impl Connection {
         {
             tracing::error!(%error, "a transaction of the store could not be undone");
         }
+    }
+
+    /// Has the connection wait no longer than this for another.
+    pub(crate) fn wait_at_most(&self, most: Duration) -> rusqlite::Result<()> {
+        self.sqlite.busy_timeout(most)
+    }
+
+    /// Says after each commit how many pages stand in the log.
+    pub(crate) fn after_commits(&mut self, tell: impl Fn(i32) + Send + 'static) -> rusqlite::Result<()> {
+        self.sqlite.wal_hook(Some(move |_: &mut Wal, pages| {
+            tell(pages);
+            Ok(())
+        }))
+    }
+
+    /// Brings the log into the file, as far as this way of doing it goes.
+    pub(crate) fn checkpoint(&self, mode: CheckpointMode) -> rusqlite::Result<()> {
+        self.sqlite.wal_checkpoint_v2(Some(MAIN_DB), mode).map(drop)
     }
 
     /// Closes the file, and says what stands in the way.

@@ -34,6 +34,7 @@ mod backup;
 mod batch;
 mod caps;
 mod chain;
+mod checkpoints;
 mod closing;
 mod connection;
 mod error;

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::batch::Bind;
+use crate::checkpoints::Checkpoints;
 use crate::connection::{Access, Connection};
 use crate::error::database;
 use crate::readers::Readers;
@@ -114,9 +115,10 @@ impl Store {
     fn open_file(config: Config) -> Result<Self, StoreError> {
         let lock = Lock::take(&config.path)?;
         make_private(&config.path)?;
-        let connection =
+        let mut connection =
             Connection::open(&config.path, Access::Write).map_err(|source| not_a_store(&config.path, source))?;
         migrations::check_and_run(&connection, &config.path, config.clock.now())?;
+        let checkpoints = Checkpoints::start(&config.path, &mut connection)?;
         let readers = Readers::open(&config.path, config.readers.max(1))?;
         let watchers = Arc::new(Watchers::default());
         let ended = Stop::new();
@@ -126,11 +128,13 @@ impl Store {
             config.clock.clone(),
             config.session_bytes,
         );
-        let jobs = writer.start(ended.clone()).map_err(|source| StoreError::File {
-            attempt: "start the writer of",
-            path: config.path.clone(),
-            source,
-        })?;
+        let jobs = writer
+            .start(checkpoints, ended.clone())
+            .map_err(|source| StoreError::File {
+                attempt: "start the writer of",
+                path: config.path.clone(),
+                source,
+            })?;
         Ok(Self {
             inner: Arc::new(Inner {
                 path: config.path,

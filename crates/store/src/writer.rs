@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::audit::Audited;
 use crate::batch::{Batch, Bind};
+use crate::checkpoints::Checkpoints;
 use crate::connection::Connection;
 use crate::error::{database, database_shared};
 use crate::row::Row;
@@ -168,12 +169,13 @@ impl Writer {
     }
 
     /// Writes what is brought, in a thread of its own, until nobody can bring anything any more; then tells `ended`.
-    pub(crate) fn start(self, ended: Stop) -> std::io::Result<mpsc::Sender<Job>> {
+    pub(crate) fn start(self, checkpoints: Checkpoints, ended: Stop) -> std::io::Result<mpsc::Sender<Job>> {
         let (jobs, queue) = mpsc::channel(QUEUE);
         let thread = std::thread::Builder::new().name("store".to_owned());
         thread.spawn(move || {
             let _ended = ended.drop_guard();
             self.run(queue);
+            checkpoints.join();
         })?;
         Ok(jobs)
     }
