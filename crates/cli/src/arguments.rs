@@ -368,6 +368,9 @@ pub enum SnapshotCommand {
         session: String,
         /// The file, such as report.tar.zst.
         file: PathBuf,
+        /// The workspace as this snapshot has it, by its id or name, instead of as it is now.
+        #[arg(long)]
+        snapshot: Option<String>,
         /// Also in the place of a file that is there.
         #[arg(long)]
         force: bool,

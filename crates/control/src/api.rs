@@ -9,5 +9,6 @@ mod sandboxes;
 mod sessions;
 
 pub use files::FileStream;
+pub(crate) use files::transferred;
 pub use images::{GenerationEntry, ImageEntry, ImageUse};
 pub use sandboxes::{Health, RemovedSandboxes, SandboxEntry, SandboxFigures};

@@ -42,6 +42,7 @@ mod tokens;
 pub(crate) mod usage;
 mod warm;
 
+pub(crate) use building::Site;
 pub(crate) use keeping::SIDE_BY_SIDE;
 pub(crate) use reconcile::Suspects;
 pub(crate) use tokens::Shown;

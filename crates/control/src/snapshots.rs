@@ -4,6 +4,7 @@
 //! The store is told first, always: a row without files was never finished, files without a row are nobody's, and what a
 //! session is still owed is brought before it gets a sandbox. So whatever dies in between is mended by who comes next.
 
+mod export;
 mod fork;
 mod mend;
 mod runs;
@@ -17,7 +18,7 @@ use causes::with_causes;
 use domain::{SessionId, SnapshotId};
 use sandbox::ProviderError;
 use store::{Asker, NewSnapshot, Snapshot, StoreError};
-use tokio::sync::{MutexGuard, OwnedMutexGuard};
+use tokio::sync::{MutexGuard, OwnedMutexGuard, Semaphore};
 use tokio::time::{Instant, timeout};
 
 use crate::housing::meters::Transition;
@@ -36,10 +37,21 @@ const STALLED_WITHIN: Duration = Duration::from_secs(10);
 const TURN_WITHIN: Duration = Duration::from_secs(60);
 
 /// What is known of the host's disks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Disks {
     /// Snapshots share what they hold with them: one after each run costs next to nothing.
     shared: AtomicBool,
+    /// Places for snapshots that are read.
+    read: Arc<Semaphore>,
+}
+
+impl Default for Disks {
+    fn default() -> Self {
+        Self {
+            shared: AtomicBool::default(),
+            read: Arc::new(Semaphore::new(export::AT_ONCE)),
+        }
+    }
 }
 
 /// A session's snapshots.

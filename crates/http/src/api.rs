@@ -74,6 +74,7 @@ fn routes() -> OpenApiRouter<Doors> {
         .routes(routes!(snapshots::remove_snapshot))
         .routes(routes!(snapshots::name_snapshot))
         .routes(routes!(snapshots::restore_snapshot))
+        .routes(routes!(snapshots::export_snapshot))
         .routes(routes!(snapshots::fork_session))
         .routes(routes!(prompts::prompt))
         .routes(routes!(prompts::check_prompt))

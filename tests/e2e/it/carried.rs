@@ -1,5 +1,7 @@
 //! A workspace as a file: out of one machine and into another, with all that can be told of it, and nothing that leads out.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -158,6 +160,47 @@ fn threat_121_a_workspace_is_the_same_on_another_machine_and_nothing_leads_out_o
     fs::write(&slip, &whole[..whole.len() / 2]).expect("write a file");
     words(&there, &["snapshot", "import", "s", &slip]);
     assert_eq!(look(&there, "s"), arrived);
+}
+
+#[test]
+fn a_snapshot_is_written_to_a_file_while_its_session_goes_on() {
+    let (here, there) = (Installation::start(JOB), Installation::start(JOB));
+    here.done(&["run", "--session", "s", "furnish"]);
+    let then = look(&here, "s");
+    here.done(&["snapshot", "save", "s", "--name", "then"]);
+    here.done(&["run", "--session", "s", "tempt"]);
+    let now = look(&here, "s");
+    let before = there_is(&here);
+
+    let file = here.path("then.tar.zst").to_string_lossy().into_owned();
+    here.done(&["snapshot", "export", "s", &file, "--snapshot", "then"]);
+    there.done(&["snapshot", "import", "s", &file]);
+    assert_eq!(look(&there, "s"), then);
+    assert_eq!(look(&here, "s"), now);
+    let audited = here.done(&["audit", "--json"]);
+    let told = audited.lines().find(|line| line.contains("session.exported"));
+    assert!(told.is_some_and(|line| line.contains("snapshot")), "{audited}");
+
+    testkit::eventually("what it was read in to be gone", || {
+        (there_is(&here) == before).then_some(())
+    });
+    let refused = words(
+        &here,
+        &["snapshot", "export", "s", &file, "--force", "--snapshot", "never"],
+    );
+    assert!(refused.contains("no snapshot never"), "{refused}");
+}
+
+/// Sandboxes, and disks; what is kept of those comes and goes with each run.
+fn there_is(belljar: &Installation) -> (Vec<u32>, BTreeSet<OsString>) {
+    let pools = ["disks", "pool"].map(|name| fs::read_dir(belljar.data().join(name)));
+    let disks = pools.into_iter().flatten().flatten();
+    let names = disks.map(|disk| disk.expect("a disk").file_name());
+    let disks: BTreeSet<OsString> = names
+        .filter(|name| !name.to_string_lossy().contains("snapshot"))
+        .collect();
+    assert!(!disks.is_empty(), "there are no disks to see");
+    (belljar.first_processes(), disks)
 }
 
 /// An archive of a good file and a bad one.

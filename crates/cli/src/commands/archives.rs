@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use super::files::fresh;
 use super::run::open;
-use super::{resolve, say};
+use super::say;
 use crate::{Client, ClientError};
 
 /// How a file that zstd made begins.
@@ -23,9 +23,10 @@ const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const PIECES: usize = 4;
 const PIECE: usize = 256 << 10;
 
+/// Writes the workspace that the server has at `path` to a file.
 pub(super) async fn export(
     client: &Client,
-    session: &str,
+    path: &str,
     file: &Path,
     force: bool,
     json: bool,
@@ -36,8 +37,7 @@ pub(super) async fn export(
             file.display()
         )));
     }
-    let session = resolve(client, session).await?;
-    let request = client.request(Method::GET, &format!("/sessions/{session}/workspace"));
+    let request = client.request(Method::GET, path);
     let response = client.send(request).await?;
     let url = response.url().path().to_owned();
     let part = PathBuf::from(format!("{}.part", file.display()));

@@ -41,8 +41,18 @@ pub(super) async fn snapshot(client: &Client, command: SnapshotCommand, json: bo
             let answer: Value = client.post(&path, &json!({ "name": name })).await?;
             say(json, &answer, "named")
         }
-        SnapshotCommand::Export { session, file, force } => {
-            archives::export(client, &session, &file, force, json).await
+        SnapshotCommand::Export {
+            session,
+            file,
+            snapshot,
+            force,
+        } => {
+            let session = resolve(client, &session).await?;
+            let workspace = match snapshot {
+                Some(snapshot) => format!("{}/workspace", place(&session, &snapshot)),
+                None => format!("/sessions/{session}/workspace"),
+            };
+            archives::export(client, &workspace, &file, force, json).await
         }
         SnapshotCommand::Import { session, file } => archives::import(client, &session, &file, json).await,
         SnapshotCommand::Rm { session, snapshot } => {

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use domain::SessionId;
 use futures::Stream;
 use futures::stream::BoxStream;
-use link::server::{FileSource, LinkError};
+use lifecycle::DropGuard;
+use link::server::{FileReader, FileSource, LinkError};
 use protocol::FileEntry;
 use serde_json::Value;
 use store::{Asker, AuditEntry};
@@ -22,6 +23,24 @@ const LONGEST_PATH: usize = 4_096;
 pub struct FileStream {
     bytes: BoxStream<'static, std::io::Result<Bytes>>,
     _stay: Stay,
+    _until_dropped: Option<DropGuard>,
+}
+
+impl FileStream {
+    /// What a sandbox hands out.
+    pub(crate) fn new(reader: FileReader, stay: Stay) -> Self {
+        Self {
+            bytes: reader.into_stream(),
+            _stay: stay,
+            _until_dropped: None,
+        }
+    }
+
+    /// Says when nobody reads it any more.
+    pub(crate) fn until_dropped(mut self, guard: DropGuard) -> Self {
+        self._until_dropped = Some(guard);
+        self
+    }
 }
 
 impl std::fmt::Debug for FileStream {
@@ -61,10 +80,7 @@ impl Control {
     pub async fn download(&self, asker: Asker, session: SessionId, path: &str) -> Result<FileStream, ControlError> {
         let stay = self.opened(asker, session, path).await?;
         let reader = stay.linked.read_file(path).await.map_err(transferred)?;
-        Ok(FileStream {
-            bytes: reader.into_stream(),
-            _stay: stay,
-        })
+        Ok(FileStream::new(reader, stay))
     }
 
     /// What is in and below a folder; empty for the whole workspace.
@@ -85,10 +101,7 @@ impl Control {
         let entry = AuditEntry::about("session.exported", session, Value::Null);
         self.0.store.audit(asker, vec![entry]).await?;
         let reader = stay.linked.pack().await.map_err(transferred)?;
-        Ok(FileStream {
-            bytes: reader.into_stream(),
-            _stay: stay,
-        })
+        Ok(FileStream::new(reader, stay))
     }
 
     /// Puts what is in an archive (tar) in the workspace's place: all of it, or nothing.
@@ -116,7 +129,7 @@ impl Control {
     }
 }
 
-fn transferred(error: LinkError) -> ControlError {
+pub(crate) fn transferred(error: LinkError) -> ControlError {
     match error {
         // The runtime's own words: about the path that was asked for.
         LinkError::Failed { reason, .. } => ControlError::Invalid(reason),

@@ -14,7 +14,7 @@ use super::commands::{self, Done, FETCH, SEAL};
 use super::{ATTEMPTS, is_of, told};
 use crate::Control;
 use crate::config::Refresh;
-use crate::housing::{HousingError, Stay};
+use crate::housing::{HousingError, Site, Stay};
 use crate::live::Live;
 
 /// How much later than its commands a build is given up: a call's own limit says more.
@@ -106,7 +106,7 @@ impl Control {
         };
         let step = "making a sandbox";
         let fetching = may(refresh, refresh.knowledge.repository_hosts());
-        let opening = self.open_site(session, made_of.parent.clone(), fetching);
+        let opening = self.open_site(session, made_of.parent.clone(), fetching, Site::ToBuild);
         let opened = timeout_at(course.deadline, opening).await;
         let (live, stay) = opened.map_err(|_| course.late(step))?.map_err(BuildError::Site)?;
         self.run_all(refresh, &live, &stay, &course).await?;

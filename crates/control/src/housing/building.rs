@@ -1,4 +1,5 @@
-//! Sandboxes in which images are built: each with a session of Belljar's own, of which no row of the store tells.
+//! Sandboxes in which images are built and snapshots are read: each with a session of Belljar's own, of which no row of the store
+//! tells.
 
 use std::sync::Arc;
 
@@ -13,13 +14,21 @@ use super::{HousingError, Stay, tokens};
 use crate::Control;
 use crate::live::{Live, lock};
 
+/// What such a sandbox is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Site {
+    ToBuild,
+    ToRead,
+}
+
 impl Control {
-    /// Makes a sandbox to build in. Whatever becomes of it, it is to be cleared away.
+    /// Makes a sandbox of Belljar's own. Whatever becomes of it, it is to be cleared away.
     pub(crate) async fn open_site(
         &self,
         session: SessionId,
         image: ImageDigest,
         layers: Layers,
+        site: Site,
     ) -> Result<(Arc<Live>, Stay), HousingError> {
         let live = self.0.lives.insert_own(session, layers);
         let spec = SandboxSpec {
@@ -27,7 +36,7 @@ impl Control {
             session,
             image,
             limits: self.0.config.sandbox,
-            builder: true,
+            builder: site == Site::ToBuild,
         };
         let status = self.create(&spec).await.map_err(HousingError::Provider)?;
         let usage = self.enter(&live, spec.id);
@@ -42,7 +51,7 @@ impl Control {
         Ok((live, Stay::new(&housed)))
     }
 
-    /// Removes every trace of a sandbox to build in, whoever made it.
+    /// Removes every trace of such a sandbox, whoever made it.
     pub(crate) async fn clear_site(&self, session: SessionId) -> Result<(), ProviderError> {
         if let Some(live) = self.0.lives.find(session)
             && let Some(housed) = live.seat.housed.lock().await.take()
@@ -65,7 +74,7 @@ impl Control {
     /// The same; where it cannot be done now, who removes nobody's things does it later.
     pub(crate) async fn try_to_clear_site(&self, session: SessionId) {
         if let Err(error) = self.clear_site(session).await {
-            tracing::warn!(%session, error = with_causes(&error), "could not remove what an image was built in; it is tried again later");
+            tracing::warn!(%session, error = with_causes(&error), "could not remove a sandbox of Belljar's own; it is tried again later");
         }
     }
 }

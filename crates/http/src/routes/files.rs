@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::IntoResponse;
 use bytes::Bytes;
+use control::FileStream;
 use domain::{SessionId, Timestamp};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
@@ -141,12 +142,17 @@ pub(crate) async fn export_files(
     Id(session): Id<SessionId>,
 ) -> Result<impl IntoResponse, ApiError> {
     let bytes = doors.control.export(caller.asker(), session).await?;
+    Ok(archive(bytes))
+}
+
+/// A workspace on its way.
+pub(crate) fn archive(bytes: FileStream) -> impl IntoResponse {
     let headers = [
         (CONTENT_TYPE, "application/x-tar"),
         (CONTENT_DISPOSITION, "attachment"),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    Ok((headers, Body::from_stream(bytes)))
+    (headers, Body::from_stream(bytes))
 }
 
 /// What was taken in.

@@ -2,12 +2,14 @@
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::IntoResponse;
 use control::NewFork;
 use domain::{RunId, SessionId, SnapshotId, Timestamp};
 use policy::Scope;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::files::archive;
 use super::sessions::{self, Session};
 use crate::api::Doors;
 use crate::authenticate::Caller;
@@ -128,6 +130,19 @@ pub(crate) async fn name_snapshot(
     let control = &doors.control;
     let named = control.name_snapshot(caller.asker(), session, &snapshot, &body.name);
     Ok(Json(named.await?.into()))
+}
+
+/// Read the whole workspace as a snapshot has it, as an archive (tar), within a quarter of an hour. The session goes on meanwhile. Links that lead out of it, pipes, sockets, devices and set-uid bits are left out.
+#[utoipa::path(get, path = "/sessions/{session}/snapshots/{snapshot}/workspace", tag = "snapshots", params(("session" = SessionId, Path), ("snapshot" = String, Path, description = "Its id or name.")),
+    responses((status = 200, description = "The archive.", body = Vec<u8>, content_type = "application/x-tar")))]
+pub(crate) async fn export_snapshot(
+    State(doors): State<Doors>,
+    caller: Caller,
+    IdAndName(session, snapshot): IdAndName<SessionId>,
+) -> Result<impl IntoResponse, ApiError> {
+    let control = &doors.control;
+    let bytes = control.export_snapshot(caller.asker(), session, &snapshot).await?;
+    Ok(archive(bytes))
 }
 
 /// Take a session back to a snapshot: its files, and what was said. Refused while a run is under way.
