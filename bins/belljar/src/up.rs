@@ -1,8 +1,9 @@
-//! `belljar up`: the host agent and the control plane, each in its own process and as its own user, started again when one dies.
+//! `belljar up`: the host agent and the control plane, each in its own process and as its own user, started again when one dies,
+//! and when the configuration is to be read anew.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
+use std::io::{IsTerminal, Read, Write};
 use std::net::TcpListener;
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,9 +12,10 @@ use anyhow::{Context, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::signal::unix::{Signal as Told, SignalKind, signal};
 use tokio::time::Instant;
 
-use crate::config::{Loaded, Settings};
+use crate::config::{self, Loaded, Settings};
 use crate::end::End;
 use crate::local::prepare_key;
 use crate::system_user::{self, SystemUser};
@@ -54,26 +56,90 @@ async fn run(loaded: &Loaded, user: SystemUser, handed: Option<TcpListener>) -> 
     let listener = handed.map_or_else(|| listening::bind(loaded.settings.server.listen), Ok)?;
     let mut host = Part::new("host", loaded, None, None)?;
     let mut serve = Part::new("serve", loaded, Some(user), Some(listener))?;
+    let drain = loaded.settings.server.drain;
     let outcome = tokio::select! {
         ended = &mut ended => ended,
-        broken = supervise(&mut host, &mut serve) => broken,
+        broken = supervise(&mut host, &mut serve, loaded) => broken,
     };
-    // The control plane first: it may still need sandboxes to end in good order.
-    serve.end(loaded.settings.server.drain + Duration::from_secs(5)).await;
-    host.end(HOST_ENDS).await;
+    end(&mut host, &mut serve, drain).await;
     outcome.map(|()| End::Done)
 }
 
-async fn supervise(host: &mut Part, serve: &mut Part) -> anyhow::Result<()> {
+/// Ends both: the control plane first, as it may still need sandboxes to end in good order.
+async fn end(host: &mut Part, serve: &mut Part, drain: Duration) {
+    serve.end(drain + Duration::from_secs(5)).await;
+    host.end(HOST_ENDS).await;
+}
+
+async fn supervise(host: &mut Part, serve: &mut Part, loaded: &Loaded) -> anyhow::Result<()> {
+    let mut hangups = hangups()?;
+    let mut drain = loaded.settings.server.drain;
     host.start().await?;
     serve.start().await?;
     loop {
-        let died = tokio::select! {
-            () = host.died() => &mut *host,
-            () = serve.died() => &mut *serve,
-        };
-        died.start().await?;
+        tokio::select! {
+            () = host.died() => host.start().await?,
+            () = serve.died() => serve.start().await?,
+            () = told(&mut hangups) => {
+                let Some(settings) = read_anew(loaded) else { continue };
+                end(host, serve, drain).await;
+                drain = settings.server.drain;
+                host.start().await?;
+                serve.start().await?;
+                cli::note("belljar: the configuration was read anew; sessions go on");
+            }
+        }
     }
+}
+
+/// Told by SIGHUP, the usual way to have a configuration read anew; at a terminal that means that the terminal is gone.
+fn hangups() -> anyhow::Result<Option<Told>> {
+    if std::io::stdin().is_terminal() {
+        return Ok(None);
+    }
+    let listening = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    Ok(Some(listening))
+}
+
+async fn told(hangups: &mut Option<Told>) {
+    match hangups {
+        Some(hangups) => {
+            hangups.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// The configuration as it is now, where both processes may be started with it; nothing, and why not is said, otherwise.
+fn read_anew(loaded: &Loaded) -> Option<Settings> {
+    let goes_on = "Belljar goes on with the configuration that it has";
+    let read = match config::load(loaded.file.as_deref()) {
+        Ok(read) => read,
+        Err(error) => {
+            cli::note(format_args!("belljar: {error}\nbelljar: {goes_on}"));
+            return None;
+        }
+    };
+    let (old, new) = (&loaded.settings, &read.settings);
+    let held = [
+        ("server.listen", old.server.listen != new.server.listen),
+        ("server.data", old.server.data != new.server.data),
+        ("server.user", old.server.user != new.server.user),
+        ("sandbox.run", old.sandbox.run != new.sandbox.run),
+    ];
+    let held: Vec<&str> = held
+        .iter()
+        .filter(|(_, changed)| *changed)
+        .map(|(key, _)| *key)
+        .collect();
+    if held.is_empty() {
+        return Some(read.settings);
+    }
+    cli::note(format_args!(
+        "belljar: another {} counts when `belljar up` itself is started anew; {goes_on}",
+        held.join(", ")
+    ));
+    None
 }
 
 /// One of the two processes.

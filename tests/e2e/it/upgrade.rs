@@ -43,6 +43,13 @@ impl Running {
         Self(Some(child))
     }
 
+    /// Has it read its configuration anew.
+    fn hang_up(&self) {
+        let id = self.0.as_ref().expect("it runs").id();
+        let told = Command::new("kill").args(["-HUP", &id.to_string()]).status();
+        assert!(told.expect("run kill").success(), "process {id} is gone");
+    }
+
     fn end(&mut self) {
         if let Some(mut child) = self.0.take() {
             terminate(child.id());
@@ -119,6 +126,54 @@ fn who_connects_while_up_replaces_the_control_plane_is_served() {
         asked.push(ask(&belljar));
         serve().iter().any(|id| *id != before).then_some(())
     });
+    asked.into_iter().for_each(is_answered);
+    ends_well(&belljar, run);
+}
+
+#[test]
+fn a_changed_configuration_counts_once_up_is_told_and_mistakes_never_do() {
+    let belljar = Installation::prepare(JOB, "");
+    let file = belljar.path("belljar.toml");
+    let mut up = Command::new(program());
+    up.arg("up").arg("--config").arg(&file).stdin(Stdio::null());
+    let said = belljar.path("said");
+    up.stderr(fs::File::create(&said).expect("make a file"));
+    let up = Running::start(up, "Belljar is at ");
+    let run = waiting(&belljar);
+    let serve = || processes::running(&["serve", &file.to_string_lossy()]);
+    let [before] = serve()[..] else { panic!("{:?}", serve()) };
+    let says = |words: &str| {
+        eventually(
+            &format!("{words}; {}", fs::read_to_string(&said).unwrap_or_default()),
+            || fs::read_to_string(&said).ok()?.contains(words).then_some(()),
+        );
+    };
+
+    let good = fs::read_to_string(&file).expect("the configuration");
+    let listen = format!("\"127.0.0.1:{}\"", belljar.port());
+    for (bad, why) in [
+        (
+            format!("{good}\n[egress.rules.code]\nhost = [\"code.example\"]\n"),
+            "unknown field `host`",
+        ),
+        (
+            good.replace(&listen, "\"127.0.0.1:9\""),
+            "another server.listen counts when",
+        ),
+    ] {
+        fs::write(&file, bad).expect("write the configuration");
+        up.hang_up();
+        says(why);
+        is_answered(ask(&belljar));
+        assert_eq!(serve(), [before], "{why}");
+    }
+
+    let rule = "\n[egress.rules.code]\nhosts = [\"code.example\"]\nschemes = [\"https\"]\n";
+    fs::write(&file, good + rule).expect("write the configuration");
+    up.hang_up();
+    let asked: Vec<TcpStream> = (0..20).map(|_| ask(&belljar)).collect();
+    says("the configuration was read anew");
+    assert!(serve().iter().all(|id| *id != before), "it was not replaced");
     asked.into_iter().for_each(is_answered);
     ends_well(&belljar, run);
 }
