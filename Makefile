@@ -5,7 +5,7 @@
 # make check      quick: formatting, lints, the plan of the house
 
 CARGO ?= cargo
-.PHONY: demo test test-full bench check build program runtime
+.PHONY: demo test test-full bench check build program runtime quick
 
 check:
 	$(CARGO) fmt --all --check
@@ -24,13 +24,16 @@ bench:
 demo:
 	./scripts/demo
 
-# What is installed for good; the demo takes PROFILE=quick. The end of a build is one thread's work: the runtime is built by what it leaves idle.
-PROFILE ?= release
+# What is installed for good. The end of a build is one thread's work: the runtime is built by what it leaves idle.
 build:
 	@$(MAKE) --no-print-directory --jobs=2 program runtime
 
 program:
-	$(CARGO) build --locked --profile $(PROFILE) --package belljar
+	$(CARGO) build --locked --release --package belljar
 
 runtime:
 	nice -n 19 $(CARGO) build --locked --profile runtime --package belljar-runtime
+
+# The same for a first look: two programs of the same parts, so that each is built once.
+quick:
+	$(CARGO) build --locked --profile quick --package belljar --package belljar-runtime

@@ -1,9 +1,9 @@
 //! Which role this process has.
 
 use std::ffi::OsString;
-use std::io;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 use std::time::Duration;
+use std::{io, panic};
 
 use causes::with_causes;
 use tokio::runtime::{Builder, Runtime};
@@ -15,6 +15,7 @@ pub(crate) const FAILED: u8 = 1;
 
 /// Plays the role that the first argument names, until it ends.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    end_at_a_panic();
     let role = arguments.next();
     let ended = match role.as_ref().and_then(|role| role.to_str()) {
         Some("supervise") => return tools::supervise(arguments),
@@ -43,6 +44,15 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::from(code)
         }
     }
+}
+
+/// Has a panic end the process, however it was built: whoever depends on it sees that at once, instead of half of it going on.
+fn end_at_a_panic() {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |panicked| {
+        tell(panicked);
+        process::abort();
+    }));
 }
 
 /// An event loop with so many threads for what blocks. One is there from the beginning and stays: in a sandbox whose processes
