@@ -10,7 +10,7 @@ const PART_OF_THIS: &str = "the simulator is a part of the process that tries it
 
 async fn conforms(keeps: Result<(), &'static str>) {
     let image = ImageDigest::from_bytes([1; 32]);
-    let simulator = Arc::new(Simulator::new([image.clone()], dialing()).unwrap());
+    let simulator = Arc::new(Simulator::new([image.clone()], dialing()).expect("a simulator"));
     simulator.keep_processes(keeps.is_ok());
     let provider: Arc<dyn SandboxProvider> = simulator.clone();
     let world = simulator.clone();
@@ -26,7 +26,7 @@ async fn conforms(keeps: Result<(), &'static str>) {
         image,
         limits: Limits::default(),
         restart: Box::new(move |old| {
-            let next = Arc::new(simulator.restarted().unwrap());
+            let next = Arc::new(simulator.restarted().expect("the simulator started anew"));
             drop(old);
             Box::pin(async move { next as Arc<dyn SandboxProvider> })
         }),
