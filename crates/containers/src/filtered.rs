@@ -33,14 +33,15 @@ pub fn require_list(first: &Process, maker: &str, code: impl FnOnce() -> Option<
         match (named, first.lives()) {
             (true, true) => return Ok(()),
             (_, false) => return ended(code, maker),
-            (false, true) if begun.elapsed() > PATIENCE => return Err(silent(maker)),
+            (false, true) if begun.elapsed() > PATIENCE => return Err(silent(maker, PATIENCE)),
             (false, true) => thread::sleep(LOOK_AGAIN),
         }
     }
 }
 
-/// The same of a PID 1 that a kernel of its own answers. That it has looked shows at its link, where it dials only then. What it
-/// called itself before, it told that kernel alone: where this machine's knows of it, there is no other.
+/// The same of a PID 1 that a kernel of its own answers, and that is started, or goes on, `within` a time. That it has looked shows
+/// at its link, where it dials only then. What it called itself before, it told that kernel alone: where this machine's knows of
+/// it, there is no other.
 ///
 /// # Errors
 /// As [`require_list`]; [`ProviderError::Machine`] where this machine's kernel is the one that answers.
@@ -48,6 +49,7 @@ pub fn require_own_kernel(
     first: &Process,
     group: &Group,
     link: BorrowedFd<'_>,
+    within: Duration,
     maker: &str,
     code: impl FnOnce() -> Option<i32>,
 ) -> Result<(), ProviderError> {
@@ -57,9 +59,9 @@ pub fn require_own_kernel(
             PollFd::from_borrowed_fd(link, PollFlags::IN),
             PollFd::new(first, PollFlags::IN),
         ];
-        let left = Timespec::try_from(PATIENCE.saturating_sub(begun.elapsed())).ok();
+        let left = Timespec::try_from(within.saturating_sub(begun.elapsed())).ok();
         match poll(&mut asked, left.as_ref()) {
-            Ok(0) => return Err(silent(maker)),
+            Ok(0) => return Err(silent(maker, within)),
             Ok(_) if asked[1].revents().is_empty() => break,
             Ok(_) => return ended(code, maker),
             Err(rustix::io::Errno::INTR) => {}
@@ -90,12 +92,12 @@ fn ended(code: impl FnOnce() -> Option<i32>, maker: &str) -> Result<(), Provider
     code().and_then(|code| refusal(code, maker)).map_or(Ok(()), Err)
 }
 
-fn silent(maker: &str) -> ProviderError {
+fn silent(maker: &str, within: Duration) -> ProviderError {
     ProviderError::Machine {
         lacks: format!(
             "what {maker} started did not say within {} seconds that the list of system calls holds, so it is not let begin: look \
              at that maker's own messages, or take another OCI runtime (apt-get install runc)",
-            PATIENCE.as_secs()
+            within.as_secs()
         ),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Every range that was given out is a file, named after its first id, that names the folder of the sandbox which has it. The
 //! range is the sandbox's as long as its folder is there: whatever was killed when, nothing is given out twice and nothing is
-//! lost. Where somebody removed the folders, and processes with such ids live on, their ranges are left alone.
+//! lost. Processes that are kept of a sandbox which is gone keep its range, as the folder's that they are in. Where somebody removed the folders, and processes with such ids live on, their ranges are left alone.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -43,7 +43,7 @@ impl Ids {
         for uid in (self.first..=u32::MAX - IDS).step_by(IDS as usize) {
             if self.holder(uid)?.is_none() && !self.inhabited.contains(&uid) {
                 sandbox.make()?;
-                return self.note(uid, sandbox).map(|()| uid);
+                return self.note(uid, sandbox.path()).map(|()| uid);
             }
         }
         Err(ProviderError::Limit("every range of user ids is taken".into()))
@@ -53,12 +53,21 @@ impl Ids {
     pub(crate) fn keep(&self, uid: u32, sandbox: &Folder) -> Result<(), ProviderError> {
         let _alone = self.lock()?;
         match self.holder(uid)? {
-            None => self.note(uid, sandbox),
+            None => self.note(uid, sandbox.path()),
             Some(holder) if holder == sandbox.path() => Ok(()),
             Some(holder) => {
                 tracing::error!(uid, sandbox = %sandbox.path().display(), other = %holder.display(), "two sandboxes have the same user ids: end one of them");
                 Ok(())
             }
+        }
+    }
+
+    /// Gives a range that this one has, or nobody, to another, whose folder is there. False: it is somebody else's.
+    pub(crate) fn hand_over(&self, uid: u32, from: &Path, to: &Path) -> Result<bool, ProviderError> {
+        let _alone = self.lock()?;
+        match self.holder(uid)? {
+            Some(holder) if holder != from && holder != to => Ok(false),
+            _ => self.note(uid, to).map(|()| true),
         }
     }
 
@@ -83,9 +92,9 @@ impl Ids {
         Ok(noted.filter(|folder| folder.exists()))
     }
 
-    fn note(&self, uid: u32, sandbox: &Folder) -> Result<(), ProviderError> {
+    fn note(&self, uid: u32, holder: &Path) -> Result<(), ProviderError> {
         let file = self.file(uid);
-        let noted = fs::write(&file, sandbox.path().as_os_str().as_bytes());
+        let noted = fs::write(&file, holder.as_os_str().as_bytes());
         noted.attempt(|| format!("write {}", file.display()))
     }
 
@@ -176,6 +185,31 @@ mod tests {
         assert_eq!(ids.holder(second).unwrap().unwrap(), lives.path());
         assert_eq!(ids.give(&machine.sandbox("another")).unwrap(), first);
         assert_eq!(ids.give(&machine.sandbox("third")).unwrap(), second + IDS);
+    }
+
+    #[test]
+    fn a_range_goes_from_hand_to_hand_and_to_nobody_else() {
+        let machine = Machine(tempfile::tempdir().unwrap());
+        let (first, kept, next) = (
+            machine.sandbox("first"),
+            machine.sandbox("kept"),
+            machine.sandbox("next"),
+        );
+        let ids = machine.ids();
+        let uid = ids.give(&first).unwrap();
+        kept.make().unwrap();
+        assert!(ids.hand_over(uid, first.path(), kept.path()).unwrap());
+        first.remove().unwrap();
+        // What ends later than it was taken from has nothing to give back.
+        ids.take_back(uid, &first).unwrap();
+        assert_eq!(ids.give(&machine.sandbox("other")).unwrap(), uid + IDS);
+        next.make().unwrap();
+        assert!(ids.hand_over(uid, kept.path(), next.path()).unwrap());
+        assert!(!ids.hand_over(uid, first.path(), kept.path()).unwrap());
+        assert_eq!(ids.holder(uid).unwrap().unwrap(), next.path());
+        // One that nobody has, as after a restart of the machine.
+        next.remove().unwrap();
+        assert!(ids.hand_over(uid, kept.path(), kept.path()).unwrap());
     }
 
     #[test]

@@ -71,6 +71,12 @@ impl Kernel {
         Self::for_version(&String::from_utf8_lossy(&said))
     }
 
+    /// Whether the processes that it answers can be written to disk with their memory, and go on in another sandbox.
+    #[must_use]
+    pub fn keeps_processes(self) -> bool {
+        self == Self::Own
+    }
+
     /// What the OCI runtime is told before the order.
     #[must_use]
     pub fn arguments(self) -> &'static [&'static str] {

@@ -3,6 +3,7 @@
 //! A [`maker::Maker`] makes a container and starts its PID 1. Everything around it is done here, most of it by single system
 //! calls:
 //!
+//! - `asleep`: what is kept of processes while nobody uses their sandbox
 //! - [`attempt`]: errors that say what was tried
 //! - [`cgroup`]: freezing, killing and counting, in cgroups of either version
 //! - [`confinement`], [`seccomp`]: what a container may see and do, and which system calls it has
@@ -18,6 +19,7 @@
 //! - [`words`]: what PID 1 says to nobody in particular
 //! - `workshop`: what sandboxes are made with; the link
 
+mod asleep;
 pub mod attempt;
 pub mod cgroup;
 mod config;
@@ -41,3 +43,4 @@ mod workshop;
 pub use config::{Config, DiskChoice};
 pub use disk::DiskKind;
 pub use provider::ContainerProvider;
+pub use workshop::stamp;

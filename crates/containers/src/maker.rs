@@ -76,6 +76,23 @@ pub trait Maker: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Names the program that keeps processes, and what of it must be the same where they go on; none where they cannot be kept.
+    fn keeper(&self) -> Option<String> {
+        None
+    }
+
+    /// Writes a sandbox's processes with their memory into a folder, and ends them. They go on where [`Order::kept`] names it.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// Where they cannot be kept, or not in `most` bytes, or in time. They may live still, or not.
+    fn keep(&self, id: SandboxId, _into: &Path, _most: u64) -> Result<(), ProviderError> {
+        Err(ProviderError::failed(
+            format!("keep the processes of sandbox {id}"),
+            "what made it keeps none",
+        ))
+    }
+
     /// How many processes a sandbox has, where its groups do not tell. Blocks.
     fn processes(&self, _id: SandboxId) -> Option<u32> {
         None
@@ -114,4 +131,6 @@ pub struct Order<'a> {
     pub runtime: &'a Path,
     /// Files that every sandbox has, by their place.
     pub files: &'a [(&'static str, PathBuf)],
+    /// Where the processes are that go on in it, instead of a PID 1 that is started.
+    pub kept: Option<&'a Path>,
 }

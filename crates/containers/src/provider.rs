@@ -1,5 +1,6 @@
 //! The provider: who has which sandbox, and in which order things happen to it.
 
+mod asleep;
 mod assign;
 mod held;
 mod images;
@@ -10,6 +11,7 @@ mod snapshots;
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
@@ -18,10 +20,10 @@ use domain::{SandboxId, SessionId, SnapshotId, Timestamp};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{getpid, set_child_subreaper};
 use sandbox::{
-    ImageDigest, ImageStatus, ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus, SandboxUsage,
-    SnapshotStatus, Snapshots,
+    ImageDigest, ImageStatus, Kept, ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus,
+    SandboxUsage, SnapshotStatus, Snapshots,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::held::Held;
 use self::places::{Place, Places};
@@ -41,6 +43,8 @@ pub struct ContainerProvider {
     shared: Arc<Shared>,
     /// Creating is work for the processors: more at once than they can do only makes all of them late.
     room: Arc<Semaphore>,
+    /// So is keeping processes, and for the disk. Nobody who waits for a sandbox waits for it.
+    keeping: Arc<Semaphore>,
 }
 
 #[derive(Debug)]
@@ -79,6 +83,7 @@ impl ContainerProvider {
             );
         }
         let sandboxes = restart::find(&workshop)?;
+        restart::tidy(&workshop, &sandboxes)?;
         let processors = available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Self {
             shared: Arc::new(Shared {
@@ -88,6 +93,7 @@ impl ContainerProvider {
                 _lock: lock,
             }),
             room: Arc::new(Semaphore::new(processors * 2)),
+            keeping: Arc::new(Semaphore::new(processors)),
         })
     }
 
@@ -112,6 +118,30 @@ impl ContainerProvider {
         }
     }
 
+    /// Makes a sandbox, when it is its turn.
+    async fn making(
+        &self,
+        what: &'static str,
+        make: impl FnOnce(&Shared) -> Result<SandboxStatus, ProviderError> + Send + 'static,
+    ) -> Result<SandboxStatus, ProviderError> {
+        let turn = self.turn(&self.room).await?;
+        let making = self.blocking(what, move |shared| {
+            let made = make(shared);
+            drop(turn);
+            made
+        });
+        let made = making.await?;
+        let shared = Arc::clone(&self.shared);
+        // Nobody waits for it: if it fails the next `create` tries itself, and says why it failed.
+        drop(tokio::task::spawn_blocking(move || shared.workshop.maker.prepare()));
+        Ok(made)
+    }
+
+    async fn turn(&self, of: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, ProviderError> {
+        let turn = Arc::clone(of).acquire_owned().await;
+        turn.map_err(|error| ProviderError::failed("wait for a processor", error))
+    }
+
     /// Does a thing that blocks, to its end, even if nobody waits for it any longer.
     async fn blocking<T: Send + 'static>(
         &self,
@@ -127,19 +157,9 @@ impl ContainerProvider {
 #[async_trait]
 impl SandboxProvider for ContainerProvider {
     async fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
-        let room = Arc::clone(&self.room).acquire_owned().await;
-        let room = room.map_err(|error| ProviderError::failed("wait for a processor", error))?;
         let spec = spec.clone();
-        let created = self.blocking("create a sandbox", move |shared| {
-            let created = shared.create(&spec);
-            drop(room);
-            created
-        });
-        let created = created.await?;
-        let shared = Arc::clone(&self.shared);
-        // Nobody waits for it: if it fails the next `create` tries itself, and says why it failed.
-        drop(tokio::task::spawn_blocking(move || shared.workshop.maker.prepare()));
-        Ok(created)
+        self.making("create a sandbox", move |shared| shared.create(&spec))
+            .await
     }
 
     async fn assign(&self, id: SandboxId, session: SessionId) -> Result<SandboxStatus, ProviderError> {
@@ -178,6 +198,28 @@ impl SandboxProvider for ContainerProvider {
     async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError> {
         self.blocking("destroy a sandbox", move |shared| shared.destroy(id))
             .await
+    }
+
+    async fn hibernate(&self, id: SandboxId) -> Result<Kept, ProviderError> {
+        let turn = self.turn(&self.keeping).await?;
+        self.blocking("hibernate a sandbox", move |shared| {
+            let _turn = turn;
+            shared.hibernate(id)
+        })
+        .await
+    }
+
+    async fn wake(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
+        let spec = spec.clone();
+        self.making("wake a sandbox", move |shared| shared.wake(&spec)).await
+    }
+
+    async fn forget(&self, session: SessionId) -> Result<(), ProviderError> {
+        self.blocking("forget what is kept of processes", move |shared| {
+            let _alone = shared.places.take([Place::Disk(session)]);
+            shared.workshop.asleep.forget(session)
+        })
+        .await
     }
 
     async fn status(&self, id: SandboxId) -> Result<SandboxStatus, ProviderError> {
@@ -221,6 +263,7 @@ impl SandboxProvider for ContainerProvider {
         self.blocking("remove a disk", move |shared| {
             let _alone = shared.places.take([Place::Disk(session)]);
             free_of(&shared.sandboxes(), session)?;
+            shared.workshop.asleep.forget(session)?;
             shared.workshop.pool.remove(session)
         })
         .await
@@ -284,8 +327,21 @@ impl Shared {
             let _alone = self
                 .places
                 .take([Place::Disk(spec.session), Place::Image(spec.image.clone())]);
-            self.reserve(spec)?
+            let held = self.reserve(spec, None)?;
+            // What was kept is not of this sandbox's time.
+            if let Err(error) = self.workshop.asleep.forget(spec.session) {
+                self.give_up(&held);
+                return Err(error);
+            }
+            held
         };
+        self.start(&held, words, None)
+    }
+
+    /// Makes a sandbox that has its name, its disk and its ids: a new one, or one whose processes go on that were kept here. What
+    /// was begun of one that cannot be made is cleared away.
+    fn start(&self, held: &Held, words: Words, kept: Option<&Path>) -> Result<SandboxStatus, ProviderError> {
+        let spec = &held.record.spec;
         let made = held.in_turn(|held| {
             held.folder.make()?;
             held.folder.write(&held.record)?;
@@ -293,7 +349,7 @@ impl Shared {
             let (link, words) = (held.link()?, held.words.get_or_init(|| words));
             let process = self
                 .workshop
-                .make(spec, &held.folder, link.as_fd(), words, held.record.root_uid)?;
+                .make(spec, &held.folder, link.as_fd(), words, held.record.root_uid, kept)?;
             let attempt = || format!("limit the TCP buffers of sandbox {}", spec.id);
             held.group
                 .limit_tcp_buffers(spec.limits.memory_bytes)
@@ -307,18 +363,23 @@ impl Shared {
         });
         if made.is_err() {
             // What was tried first is what the caller learns.
-            match held.destroy(&self.workshop) {
-                Ok(()) => {
-                    self.sandboxes().remove(&spec.id);
-                }
-                Err(error) => held.is_in_the_way(&error),
-            }
+            self.give_up(held);
         }
         made
     }
 
-    /// Gives a sandbox its name, its session's disk and its ids, all at once.
-    fn reserve(&self, spec: &SandboxSpec) -> Result<Arc<Held>, ProviderError> {
+    /// Clears away what was begun of a sandbox that is not made.
+    fn give_up(&self, held: &Held) {
+        match held.destroy(&self.workshop) {
+            Ok(()) => {
+                self.sandboxes().remove(&held.record.spec.id);
+            }
+            Err(error) => held.is_in_the_way(&error),
+        }
+    }
+
+    /// Gives a sandbox its name, its session's disk and its ids, all at once. `kept`: whose processes are kept has had its ids.
+    fn reserve(&self, spec: &SandboxSpec, kept: Option<u32>) -> Result<Arc<Held>, ProviderError> {
         let mut sandboxes = self.sandboxes();
         if sandboxes.contains_key(&spec.id) {
             return Err(ProviderError::Exists(spec.id));
@@ -326,7 +387,8 @@ impl Shared {
         free_of(&sandboxes, spec.session)?;
         // Before anything is taken that somebody would have to give back.
         let new_disk = !self.workshop.pool.has(spec.session)?;
-        let root_uid = match self.workshop.maker.root_uid() {
+        let programs = self.workshop.programs()?;
+        let root_uid = match kept.or_else(|| self.workshop.maker.root_uid()) {
             Some(root_uid) => root_uid,
             None => {
                 let folder = folder(&self.workshop, &spec.id.to_string());
@@ -341,6 +403,7 @@ impl Shared {
             root_uid,
             new_disk,
             process: None,
+            programs,
         };
         let held = Arc::new(Held::new(&self.workshop, record));
         sandboxes.insert(spec.id, Arc::clone(&held));

@@ -38,6 +38,9 @@ pub(crate) struct Record {
     pub(crate) new_disk: bool,
     /// PID 1, once it lives.
     pub(crate) process: Option<Identity>,
+    /// The programs that it depends on, where its processes can be kept: what is kept goes on by the same alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) programs: Option<String>,
 }
 
 impl Record {

@@ -82,6 +82,8 @@ pub fn profile_with_rules() -> Result<Value, ProviderError> {
 fn filter(mut rules: Vec<Value>, masks: Masks) -> Result<Value, ProviderError> {
     let list = calls::rules().attempt(|| "read the list of system calls".into())?;
     rules.extend(list.iter().map(|rule| match rule.action {
+        // gVisor takes no conditions and an empty list of them for two things, and so a sandbox for another than it was.
+        Action::Allow if rule.conditions.is_empty() => json!({ "names": rule.names, "action": "SCMP_ACT_ALLOW" }),
         Action::Allow => {
             let conditions: Vec<Value> = rule.conditions.iter().copied().map(condition).collect();
             json!({ "names": rule.names, "action": "SCMP_ACT_ALLOW", "args": conditions })

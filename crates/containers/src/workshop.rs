@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::os::fd::BorrowedFd;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use sandbox::{ProviderError, SandboxSpec, capture, inside};
 
 use crate::Config;
+use crate::asleep::Asleep;
 use crate::attempt::{Attempt, unless_missing};
 use crate::confinement::HOSTNAME;
 use crate::disk::Pool;
@@ -26,6 +27,7 @@ pub(crate) struct Workshop {
     pub(crate) config: Config,
     pub(crate) pool: Pool,
     pub(crate) ids: Ids,
+    pub(crate) asleep: Asleep,
     pub(crate) maker: Arc<dyn Maker>,
     pub(crate) library: Arc<dyn Library>,
     files: Vec<(&'static str, PathBuf)>,
@@ -57,6 +59,7 @@ impl Workshop {
         Ok(Self {
             pool: Pool::open(&config)?,
             ids: Ids::from(config.first_uid),
+            asleep: Asleep::new(config.data.join("asleep")),
             files: write_files(&config.run.join("files"))?,
             maker,
             library,
@@ -72,6 +75,7 @@ impl Workshop {
         link: BorrowedFd<'_>,
         words: &Words,
         root_uid: u32,
+        kept: Option<&Path>,
     ) -> Result<Process, ProviderError> {
         let image = self.library.image(&spec.image)?;
         self.maker.make(&Order {
@@ -85,8 +89,37 @@ impl Workshop {
             disk_folder: self.pool.folder(spec.session),
             runtime: &self.config.runtime,
             files: &self.files,
+            kept,
         })
     }
+
+    /// The programs that processes depend on which can be kept; none where they cannot be. A program that was replaced is
+    /// another, whatever is in it.
+    pub(crate) fn programs(&self) -> Result<Option<String>, ProviderError> {
+        let Some(keeper) = self.maker.keeper() else {
+            return Ok(None);
+        };
+        let runtime = &self.config.runtime;
+        let stamp = stamp(runtime).attempt(|| format!("look at {}", runtime.display()))?;
+        Ok(Some(format!("{keeper}; runtime {stamp}")))
+    }
+}
+
+/// Tells one file from another that takes its place, and from itself when it was written to.
+///
+/// # Errors
+/// Where it cannot be looked at.
+pub fn stamp(file: &Path) -> std::io::Result<String> {
+    let about = fs::metadata(file)?;
+    Ok(format!(
+        "{:x}-{:x}-{}.{}-{}.{}",
+        about.ino(),
+        about.len(),
+        about.mtime(),
+        about.mtime_nsec(),
+        about.ctime(),
+        about.ctime_nsec()
+    ))
 }
 
 /// A new listening socket in the sandbox's link directory; the one before is dead from then on.

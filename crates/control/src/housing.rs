@@ -4,7 +4,8 @@
 //! handing over its link is made anew; that is no failure of a run.
 //!
 //! - [`making`]: how a session gets one · [`warm`]: those that are made ahead · [`building`]: those in which images are built
-//! - [`usage`]: who uses one · [`keeping`]: what nobody uses goes to sleep · [`room`]: how many a user may have
+//! - [`usage`]: who uses one · [`keeping`]: what nobody uses goes to sleep · [`asleep`]: what becomes of its processes
+//! - [`room`]: how many a user may have
 //! - [`behind`]: files are kept before one ends, or afterwards · [`archiving`]: sessions without a disk
 //! - [`reconcile`]: what is there and should not be · [`promises`]: what goes on in the background through a restart
 //! - [`tokens`]: what its runtime shows · [`meters`]: how long all of it takes
@@ -28,6 +29,7 @@ use crate::live::{Live, lock};
 use crate::{Control, ControlError};
 
 mod archiving;
+mod asleep;
 mod behind;
 mod building;
 mod keeping;
@@ -57,6 +59,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 const CONNECTS_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 /// Sandboxes that may go away between being made and answering, before something must be wrong.
 const MADE_ANEW: usize = 3;
+
+/// Why processes are gone of which nothing else is said.
+const FORGOTTEN: &str = "its processes, which were kept, are gone; its files are kept";
 
 /// Why a sandbox ends whose host could not remove it.
 const CUT_OFF: &str = "nobody uses it, and its host could not end it: what runs in it is cut off, and it is tried again; its \
@@ -131,6 +136,8 @@ pub(crate) enum State {
     Running,
     /// Its processes stand still; any request lets them go on.
     Frozen,
+    /// Its processes are kept on the host's disk, beside its files; any request lets them go on in another.
+    Suspended,
     /// Its processes are gone and its files are on the host's disk; any request starts it again.
     Hibernated,
     /// It has no disk either: its files are in the object store, and the next request brings them back.
@@ -145,6 +152,7 @@ impl State {
             Self::Starting => "starting",
             Self::Running => "running",
             Self::Frozen => "frozen",
+            Self::Suspended => "suspended",
             Self::Hibernated => "hibernated",
             Self::Archived => "archived",
             Self::Lost => "lost",
@@ -161,6 +169,8 @@ pub(crate) enum HousingError {
     Link(#[source] LinkError),
     #[error("the sandbox was made, and its runtime did not answer within {} s", ANSWERS_WITHIN.as_secs())]
     Silent,
+    #[error("its runtime, which goes on, is of another release")]
+    Outdated,
     #[error("a token for the sandbox could not be stored")]
     Store(#[source] StoreError),
     #[error("sandboxes went away {MADE_ANEW} times before they could be used")]
@@ -199,7 +209,7 @@ impl HousingError {
                 error,
                 ProviderError::ImageMissing { .. } | ProviderError::Limit(_) | ProviderError::Machine { .. }
             ),
-            Self::Link(_) | Self::Silent | Self::Vanished | Self::TooMany(_) | Self::NoRoom(_) => true,
+            Self::Link(_) | Self::Silent | Self::Outdated | Self::Vanished | Self::TooMany(_) | Self::NoRoom(_) => true,
             Self::Store(_) => false,
         }
     }
@@ -348,7 +358,16 @@ impl Control {
         } else {
             Transition::ClaimCold
         };
-        let made = self.make_anew(live).await;
+        let woken = if had_files {
+            self.let_go_on(live).await
+        } else {
+            Ok(None)
+        };
+        let made = match woken {
+            Ok(Some(housed)) => Ok(housed),
+            Ok(None) => self.make_anew(live).await,
+            Err(error) => Err(error),
+        };
         self.stepped(live.session, transition, began, &made);
         let housed = made?;
         live.seat.lost.store(false, Ordering::SeqCst);
@@ -367,17 +386,20 @@ impl Control {
         Some(Stay::new(housed))
     }
 
-    /// Ends the session's sandbox, if it is this one (or whichever it is); its files stay.
+    /// Ends the session's sandbox, if it is this one (or whichever it is); its files stay. Whichever it is: where there is none,
+    /// what is kept of its processes goes.
     pub(crate) async fn unhouse(&self, live: &Arc<Live>, only: Option<SandboxId>, state: State, reason: Option<&str>) {
         let mut seat = live.seat.housed.lock().await;
         if let Some(housed) = seat.take_if(|housed| only.is_none_or(|only| only == housed.id)) {
             self.discard(live, &housed, state, reason).await;
+        } else if only.is_none() {
+            self.forget_processes(live, reason.unwrap_or(FORGOTTEN)).await;
         }
     }
 
     /// The same as soon as nobody uses it, so that what is under way is served. Who still uses it after [`SERVED_WITHIN`] is cut
-    /// off.
-    pub(crate) async fn unhouse_in_peace(&self, live: &Arc<Live>, state: State, reason: Option<&str>) {
+    /// off. Where there is none, nothing is kept of its processes either.
+    pub(crate) async fn unhouse_in_peace(&self, live: &Arc<Live>, state: State, reason: &str) {
         let began = Instant::now();
         loop {
             let mut seat = live.seat.housed.lock().await;
@@ -388,8 +410,9 @@ impl Control {
                 return;
             }
             if !is_used || began.elapsed() >= SERVED_WITHIN {
-                if let Some(housed) = seat.take() {
-                    self.discard(live, &housed, state, reason).await;
+                match seat.take() {
+                    Some(housed) => self.discard(live, &housed, state, Some(reason)).await,
+                    None => self.forget_processes(live, reason).await,
                 }
                 return;
             }
@@ -440,20 +463,11 @@ impl Control {
         state: State,
         reason: Option<&str>,
     ) -> Result<(), ProviderError> {
-        live.seat.taken.store(false, Ordering::SeqCst);
-        live.seat.lost.store(state == State::Lost, Ordering::SeqCst);
-        lock(&self.0.housing.by_sandbox).remove(&housed.id);
-        housed.linked.close();
-        if let Some(broker) = &self.0.broker {
-            broker.forget(live.session);
-        }
-        if let Err(error) = self.revoke_tokens(live.session, "its sandbox was removed").await {
-            tracing::warn!(session = %live.session, error = with_causes(&error), "could not revoke the tokens of a sandbox that is gone");
-        }
+        self.cut_off(live, housed, state).await;
         let ended = self.destroy(live.session, housed.id).await;
         let reason = match &ended {
             Err(error) => {
-                tracing::warn!(sandbox = %housed.id, error = with_causes(error), "could not remove a sandbox; it is tried again in a minute or two, and when its session needs one");
+                not_removed(housed.id, error);
                 // Why it was lost claims nothing of what became of it.
                 if state == State::Lost { reason } else { Some(CUT_OFF) }
             }
@@ -462,6 +476,22 @@ impl Control {
         let _in_order = housed.telling.lock().await;
         self.tell_sandbox(live, housed.id, state, reason).await;
         ended
+    }
+
+    /// Nothing that comes out of a sandbox counts any more. Whether its tokens open nothing from now on.
+    async fn cut_off(&self, live: &Live, housed: &Housed, state: State) -> bool {
+        live.seat.taken.store(false, Ordering::SeqCst);
+        live.seat.lost.store(state == State::Lost, Ordering::SeqCst);
+        lock(&self.0.housing.by_sandbox).remove(&housed.id);
+        housed.linked.close();
+        if let Some(broker) = &self.0.broker {
+            broker.forget(live.session);
+        }
+        let revoked = self.revoke_tokens(live.session, "its sandbox was removed").await;
+        if let Err(error) = &revoked {
+            tracing::warn!(session = %live.session, error = with_causes(error), "could not revoke the tokens of a sandbox that is gone");
+        }
+        revoked.is_ok()
     }
 
     /// Tells of a state while others go on; what is told of the same sandbox later is told after it.
@@ -488,4 +518,8 @@ impl Control {
             }
         }
     }
+}
+
+fn not_removed(sandbox: SandboxId, error: &ProviderError) {
+    tracing::warn!(%sandbox, error = with_causes(error), "could not remove a sandbox; it is tried again in a minute or two, and when its session needs one");
 }

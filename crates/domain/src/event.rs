@@ -133,7 +133,7 @@ pub enum Event {
     },
     /// The session's sandbox changed its state.
     Sandbox {
-        /// `starting`, `running`, `lost`, `removed`.
+        /// `starting`, `running`, `frozen`, `suspended` (its processes are kept), `hibernated` (they are gone), `archived`, `lost`.
         state: String,
         /// Why, where there is a reason.
         #[serde(default, skip_serializing_if = "Option::is_none")]

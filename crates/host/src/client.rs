@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use domain::{InstallationId, SandboxId, SessionId, SnapshotId};
 use lifecycle::Tasks;
 use sandbox::{
-    ImageDigest, ImageStatus, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage, SnapshotStatus,
-    Snapshots,
+    ImageDigest, ImageStatus, Kept, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage,
+    SnapshotStatus, Snapshots,
 };
 use tokio::sync::Mutex;
 use tokio::time::timeout;
@@ -26,6 +26,8 @@ const ABSENCE: Duration = Duration::from_secs(10);
 /// Making a sandbox or removing one moves files; everything else is a look or a write of the kernel's.
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(20);
+/// Memory is written to the disk; several wait for each other.
+const KEEPING: Duration = Duration::from_secs(180);
 /// Where disks share nothing, keeping one or bringing it back copies all of it; an image is made of copies.
 const COPYING: Duration = Duration::from_secs(15 * 60);
 
@@ -84,6 +86,28 @@ impl HostClient {
         }
     }
 
+    /// Gives an order that makes a sandbox of this name, and looks for it where no answer came.
+    async fn ask_for(&self, id: SandboxId, order: Order) -> Result<SandboxStatus, ProviderError> {
+        let patience = self.patience.unwrap_or(LONG);
+        let connection = self.connected().await?;
+        let answered = match timeout(patience, connection.ask(order)).await {
+            Ok(answered) => answered,
+            Err(_) => return Err(self.late(patience)),
+        };
+        match answered {
+            Ok((Answer::Status(status), _)) => Ok(status),
+            Ok((Answer::Failed(failure), _)) => Err(failure.into()),
+            Ok((other, _)) => Err(self.astonished(&other)),
+            // The order may have been carried out, in part, or never have been read: whoever has the machine knows.
+            Err(Lost) => self.status(id).await.map_err(|error| match error {
+                ProviderError::NotFound(id) => ProviderError::Unavailable(format!(
+                    "the host agent went away while it made sandbox {id}, of which nothing is left"
+                )),
+                error => error,
+            }),
+        }
+    }
+
     /// The connection that lives, or a new one.
     async fn connected(&self) -> Result<Arc<Connection>, ProviderError> {
         let mut kept = self.connection.lock().await;
@@ -114,24 +138,7 @@ impl HostClient {
 #[async_trait]
 impl SandboxProvider for HostClient {
     async fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
-        let patience = self.patience.unwrap_or(LONG);
-        let connection = self.connected().await?;
-        let answered = match timeout(patience, connection.ask(Order::Create(spec.clone()))).await {
-            Ok(answered) => answered,
-            Err(_) => return Err(self.late(patience)),
-        };
-        match answered {
-            Ok((Answer::Status(status), _)) => Ok(status),
-            Ok((Answer::Failed(failure), _)) => Err(failure.into()),
-            Ok((other, _)) => Err(self.astonished(&other)),
-            // The order may have been carried out, in part, or never have been read: whoever has the machine knows.
-            Err(Lost) => self.status(spec.id).await.map_err(|error| match error {
-                ProviderError::NotFound(id) => ProviderError::Unavailable(format!(
-                    "the host agent went away while it made sandbox {id}, of which nothing is left"
-                )),
-                error => error,
-            }),
-        }
+        self.ask_for(spec.id, Order::Create(spec.clone())).await
     }
 
     async fn assign(&self, id: SandboxId, session: SessionId) -> Result<SandboxStatus, ProviderError> {
@@ -163,6 +170,38 @@ impl SandboxProvider for HostClient {
 
     async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError> {
         self.ask_done(Order::Destroy(id), LONG).await
+    }
+
+    async fn hibernate(&self, id: SandboxId) -> Result<Kept, ProviderError> {
+        let order = Order::Hibernate(id);
+        if !self.connected().await?.knows(&order) {
+            // One of the release before keeps nothing.
+            self.destroy(id).await?;
+            return Ok(Kept::Nothing { reason: None });
+        }
+        match self.ask(order, KEEPING).await? {
+            (Answer::Kept(kept), _) => Ok(kept),
+            (other, _) => Err(self.astonished(&other)),
+        }
+    }
+
+    async fn wake(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
+        let order = Order::Wake(spec.clone());
+        if !self.connected().await?.knows(&order) {
+            return Err(ProviderError::NothingKept {
+                session: spec.session,
+                reason: "the host agent is of the release before, which keeps none".to_owned(),
+            });
+        }
+        self.ask_for(spec.id, order).await
+    }
+
+    async fn forget(&self, session: SessionId) -> Result<(), ProviderError> {
+        let order = Order::Forget(session);
+        if !self.connected().await?.knows(&order) {
+            return Ok(());
+        }
+        self.ask_done(order, SHORT).await
     }
 
     async fn status(&self, id: SandboxId) -> Result<SandboxStatus, ProviderError> {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use domain::{InstallationId, SandboxId, SessionId, SnapshotId};
 use sandbox::{
-    ImageDigest, ImageStatus, ProviderError, SandboxSpec, SandboxStatus, SandboxUsage, SnapshotStatus, Snapshots,
+    ImageDigest, ImageStatus, Kept, ProviderError, SandboxSpec, SandboxStatus, SandboxUsage, SnapshotStatus, Snapshots,
 };
 use serde::{Deserialize, Serialize};
 
@@ -81,6 +81,9 @@ pub(crate) enum Order {
     Freeze(SandboxId),
     Thaw(SandboxId),
     Destroy(SandboxId),
+    Hibernate(SandboxId),
+    Wake(SandboxSpec),
+    Forget(SessionId),
     Status(SandboxId),
     Usage(SandboxId),
     Words(SandboxId),
@@ -111,6 +114,9 @@ impl Order {
             | Self::List
             | Self::RemoveDisk(_) => 1,
             Self::Assign { .. }
+            | Self::Hibernate(_)
+            | Self::Wake(_)
+            | Self::Forget(_)
             | Self::Words(_)
             | Self::Disks
             | Self::Snapshot { .. }
@@ -159,6 +165,7 @@ pub(crate) enum Answer {
     Status(SandboxStatus),
     Statuses(Vec<SandboxStatus>),
     Usage(SandboxUsage),
+    Kept(Kept),
     Snapshot(SnapshotStatus),
     Snapshots(Snapshots),
     Words(String),
@@ -176,6 +183,7 @@ pub(crate) enum Failure {
     Exists(SandboxId),
     Dead { id: SandboxId, reason: String },
     DiskInUse { session: SessionId, sandbox: SandboxId },
+    NothingKept { session: SessionId, reason: String },
     NoDisk(SessionId),
     NoSnapshot(SnapshotId),
     SnapshotExists(SnapshotId),
@@ -215,7 +223,8 @@ impl Failure {
             | Self::Machine { .. }
             | Self::Unavailable(_)
             | Self::Failed { .. } => 1,
-            Self::NoDisk(_)
+            Self::NothingKept { .. }
+            | Self::NoDisk(_)
             | Self::NoSnapshot(_)
             | Self::SnapshotExists(_)
             | Self::DiskExists(_)
@@ -234,6 +243,7 @@ impl From<ProviderError> for Failure {
             ProviderError::Exists(id) => Self::Exists(id),
             ProviderError::Dead { id, reason } => Self::Dead { id, reason },
             ProviderError::DiskInUse { session, sandbox } => Self::DiskInUse { session, sandbox },
+            ProviderError::NothingKept { session, reason } => Self::NothingKept { session, reason },
             ProviderError::NoDisk(session) => Self::NoDisk(session),
             ProviderError::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
             ProviderError::SnapshotExists(snapshot) => Self::SnapshotExists(snapshot),
@@ -265,6 +275,7 @@ impl From<Failure> for ProviderError {
             Failure::Exists(id) => Self::Exists(id),
             Failure::Dead { id, reason } => Self::Dead { id, reason },
             Failure::DiskInUse { session, sandbox } => Self::DiskInUse { session, sandbox },
+            Failure::NothingKept { session, reason } => Self::NothingKept { session, reason },
             Failure::NoDisk(session) => Self::NoDisk(session),
             Failure::NoSnapshot(snapshot) => Self::NoSnapshot(snapshot),
             Failure::SnapshotExists(snapshot) => Self::SnapshotExists(snapshot),

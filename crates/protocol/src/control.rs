@@ -32,6 +32,10 @@ pub enum ToRuntime {
         /// No file is to be brought back from outside, so tools can be used at once. Since protocol 3.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         filled: bool,
+        /// The sandbox's processes were kept meanwhile, and go on in another: what led out of it is dead, listening sockets may
+        /// be. Since protocol 3.
+        #[serde(default, skip_serializing_if = "is_no")]
+        woken: bool,
     },
     /// Nobody's sandbox may prepare for these authorities and keys of hosts, which a claim is likely to bring: so that the
     /// claim has less to do. It binds nothing, a claim brings its own. Since protocol 3.
@@ -91,7 +95,7 @@ impl ToRuntime {
     pub fn in_protocol(mut self, protocol: u32) -> Self {
         if protocol < 3 {
             match &mut self {
-                Self::Claim { filled, .. } => *filled = false,
+                Self::Claim { filled, woken, .. } => (*filled, *woken) = (false, false),
                 Self::Start(start) => {
                     start.traced = false;
                     start.grants.background_seconds = 0;

@@ -11,6 +11,7 @@ use protocol::{ToControl, ToRuntime};
 use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
+use crate::capture::Capture;
 use crate::gateway::backoff;
 use crate::grants::Granted;
 use crate::hands::Hands;
@@ -57,6 +58,7 @@ pub(crate) struct Orders {
     client: Client,
     hands: Arc<Hands>,
     sync: Keeper,
+    capture: Capture,
     outbox: Outbox,
     tasks: Tasks,
     work: Work,
@@ -68,7 +70,14 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    pub(crate) fn new(client: &Client, hands: &Arc<Hands>, sync: &Keeper, outbox: &Outbox, tasks: &Tasks) -> Self {
+    pub(crate) fn new(
+        client: &Client,
+        hands: &Arc<Hands>,
+        sync: &Keeper,
+        capture: Capture,
+        outbox: &Outbox,
+        tasks: &Tasks,
+    ) -> Self {
         let granted = Arc::new(Granted::new(client, hands, outbox, tasks));
         Self {
             work: Work::new(client, hands, &granted, outbox, tasks),
@@ -76,6 +85,7 @@ impl Orders {
             client: client.clone(),
             hands: Arc::clone(hands),
             sync: sync.clone(),
+            capture,
             outbox: outbox.clone(),
             tasks: tasks.clone(),
             session: None,
@@ -136,6 +146,7 @@ impl Orders {
                 authorities,
                 known_hosts,
                 filled,
+                woken,
             } => {
                 if self.session.is_some_and(|mine| mine != session) {
                     let failure = Some("this sandbox belongs to another session".to_owned());
@@ -143,6 +154,9 @@ impl Orders {
                 }
                 self.session = Some(session);
                 self.client.set_token(token);
+                if woken {
+                    self.capture.renew().await;
+                }
                 self.sync.begin(filled);
                 let trusted = Trusted {
                     authorities,

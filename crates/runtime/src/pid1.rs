@@ -15,7 +15,7 @@ use sandbox::capture::{DNS_ADDRESS, DNS_ADDRESS_V6, DNS_PORT, TCP_PORT};
 use sandbox::inside::{LINK_DIRECTORY, LINK_SOCKET, LISTED_ARGUMENT, LISTED_NAME, LISTS_ARGUMENT, MISREAD, UNLISTED};
 use sys::listed::{Listed, look};
 
-use crate::capture;
+use crate::capture::Capture;
 use crate::hands::Hands;
 use crate::orders::Orders;
 use crate::outbox::outbox;
@@ -115,8 +115,8 @@ async fn live() -> Result<(), Pid1Error> {
     let client = Client::new(Path::new(LINK_DIRECTORY).join(LINK_SOCKET), &tasks);
     let sync = Keeper::new(&client, &reaper, &tasks);
     let hands = Arc::new(Hands::start(&reaper, &outbox, sync.filled(), &tasks));
-    capture::start(&client, &tasks);
-    Orders::new(&client, &hands, &sync, &outbox, &tasks)
+    let capture = Capture::start(&client);
+    Orders::new(&client, &hands, &sync, capture, &outbox, &tasks)
         .obey(outgoing)
         .await;
     Ok(())

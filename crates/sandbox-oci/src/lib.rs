@@ -6,6 +6,7 @@
 //! - `network`: a network namespace with nothing but loopback, in which every address leads to the runtime
 //! - `root`: the root file system, overlaid on the image, with owners mapped to the sandbox's own range of ids
 //! - `bundle`: what the OCI runtime is told: namespaces, capabilities, system calls, limits
+//! - `memory`: files in the machine's memory, which are kept with processes; `write`: what writes them
 //! - `maker`: all of it together
 //!
 //! The mounts are made by a thread in a mount namespace of its own, and the OCI runtime is started from there. So the
@@ -16,8 +17,10 @@
 
 mod bundle;
 mod maker;
+mod memory;
 mod network;
 mod root;
+mod write;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -15,16 +15,21 @@ use containers::kernel::Kernel;
 use containers::maker::{Maker, Order};
 use containers::overlay::leave_mount_namespace;
 use containers::process::{Process, bury_all_of};
+use containers::stamp;
 use domain::SandboxId;
 use sandbox::ProviderError;
 use sys::child::end_first;
 
 use crate::bundle::{self, Told};
+use crate::memory::Files;
 use crate::network::Networks;
 use crate::root::{self, Parts};
+use crate::write;
 
 /// How long the OCI runtime may take; it takes thousandths of that.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long PID 1 may take to be heard of that goes on; where it is not, another is started, and somebody waits for it.
+const GOES_ON: Duration = Duration::from_secs(10);
 /// How long a kernel of its own may take to answer. It takes a hundredth of that.
 const ANSWER: Duration = Duration::from_secs(10);
 
@@ -72,9 +77,13 @@ impl OciMaker {
         let name = self.command.display();
         let attempt = || format!("run {name} for sandbox {id}");
         let pid_file = folder.path().join("pid");
-        let child = self
-            .command()
-            .args(["run", "--detach", "--bundle"])
+        let mut command = self.command();
+        match order.kept {
+            None => command.arg("run"),
+            Some(kept) => command.arg("restore").arg("--image-path").arg(kept),
+        };
+        let child = command
+            .args(["--detach", "--bundle"])
             .arg(folder.path())
             .arg("--pid-file")
             .arg(&pid_file)
@@ -106,7 +115,10 @@ impl OciMaker {
         let (maker, code) = (format!("the OCI runtime {name}"), || first.exit_code());
         match self.kernel {
             Kernel::OfTheMachine(_) => require_list(&first, &maker, code)?,
-            Kernel::Own => require_own_kernel(&first, &self.group(id), order.link, &maker, code)?,
+            Kernel::Own => {
+                let within = if order.kept.is_some() { GOES_ON } else { PATIENCE };
+                require_own_kernel(&first, &self.group(id), order.link, within, &maker, code)?;
+            }
         }
         Ok(first)
     }
@@ -174,6 +186,7 @@ impl Maker for OciMaker {
                     kernel: self.kernel,
                     runtime: order.runtime,
                     files: order.files,
+                    kept: order.kept,
                 })?;
                 let network = network.join().unwrap_or_else(|_| panicked())?;
                 let config = bundle::config(&Told {
@@ -232,12 +245,48 @@ impl Maker for OciMaker {
         }
     }
 
+    fn keeper(&self) -> Option<String> {
+        if !self.kernel.keeps_processes() {
+            return None;
+        }
+        // One that cannot be found makes nothing, and says so then.
+        let program = find(&self.command)?;
+        let stamp = stamp(&program).ok()?;
+        Some(format!("{} {stamp}", program.display()))
+    }
+
+    fn keep(&self, id: SandboxId, into: &Path, most: u64) -> Result<(), ProviderError> {
+        let keep = || {
+            // Held from here on, as they go with the processes.
+            let files = Files::of(self.group(id).processes())?;
+            let mut command = self.command();
+            command
+                .arg("checkpoint")
+                .arg("--image-path")
+                .arg(into)
+                .arg(id.to_string());
+            write::watched(command, into, most)?;
+            files.keep(into, most)
+        };
+        keep().attempt(|| format!("keep the processes of sandbox {id} by {}", self.command.display()))
+    }
+
     fn processes(&self, id: SandboxId) -> Option<u32> {
         match self.kernel {
             Kernel::OfTheMachine(_) => None,
             Kernel::Own => self.count(id),
         }
     }
+}
+
+/// Where the file of a command is.
+fn find(command: &Path) -> Option<PathBuf> {
+    if command.components().count() > 1 {
+        return Some(command.to_owned());
+    }
+    let folders = std::env::var_os("PATH")?;
+    let mut places = std::env::split_paths(&folders).map(|folder| folder.join(command));
+    places.find(|place| place.is_file())
 }
 
 fn panicked<T>() -> Result<T, ProviderError> {

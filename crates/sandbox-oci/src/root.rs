@@ -20,6 +20,8 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use sandbox::{ProviderError, SandboxSpec, inside};
 use sys::mount::{Attributes, set_attributes};
 
+use crate::memory::bring_back;
+
 /// What a root file system is made of.
 pub(crate) struct Parts<'a> {
     pub(crate) spec: &'a SandboxSpec,
@@ -35,7 +37,13 @@ pub(crate) struct Parts<'a> {
     pub(crate) runtime: &'a Path,
     /// Files that every sandbox has, by their place.
     pub(crate) files: &'a [(&'static str, PathBuf)],
+    /// Where what was kept of its files in memory is, beside its processes.
+    pub(crate) kept: Option<&'a Path>,
 }
+
+/// Where its files in memory are that its user may write.
+pub(crate) const TEMPORARY: &str = "tmp";
+pub(crate) const SHARED: &str = "dev/shm";
 
 /// Puts the root file system together in this thread's mount namespace and says where it is.
 pub(crate) fn assemble(parts: Parts<'_>) -> Result<PathBuf, ProviderError> {
@@ -73,14 +81,18 @@ pub(crate) fn assemble(parts: Parts<'_>) -> Result<PathBuf, ProviderError> {
     };
     let memory = parts.spec.limits.memory_bytes;
 
-    place.put(
-        "tmp",
-        &tmpfs(memory / 2, "1777", parts.root_uid).attempt(|| "make /tmp".into())?,
-    )?;
+    let in_memory = |name: &str| {
+        let files = tmpfs(memory / 2, "1777", parts.root_uid).attempt(|| format!("make /{name}"))?;
+        if let Some(kept) = parts.kept {
+            bring_back(kept, name, files.as_fd()).attempt(|| format!("bring back what was kept of /{name}"))?;
+        }
+        Ok::<_, ProviderError>(files)
+    };
+    place.put(TEMPORARY, &in_memory(TEMPORARY)?)?;
     if parts.kernel.brings_files() {
         let shared = shared(&root);
         make_folder(&shared, 0o711)?;
-        let files = tmpfs(memory / 2, "1777", parts.root_uid).attempt(|| "make /dev/shm".into())?;
+        let files = in_memory(SHARED)?;
         attach(&files, &shared).attempt(|| format!("mount files in memory at {}", shared.display()))?;
     }
     let run = tmpfs(memory / 16, "0755", parts.root_uid).attempt(|| "make /run".into())?;

@@ -4,6 +4,7 @@
 //! connection is closed. `belljar-runtime` does, and so does the simulator's default program. Who puts a provider on trial
 //! says besides how a command is run inside, and what there is not to try, and why.
 
+mod asleep;
 mod checks;
 mod confinement;
 mod images;
@@ -46,6 +47,8 @@ pub struct Subject {
     pub disk_limited: Result<(), NotTried>,
     /// Whether each sandbox is somebody of its own to a socket's other end.
     pub own_uids: Result<(), NotTried>,
+    /// Whether it keeps processes of sandboxes that are hibernated; where it does not, it is to say so.
+    pub keeps: Result<(), NotTried>,
     /// How many sandboxes are made at once.
     pub at_once: usize,
 }
@@ -85,6 +88,20 @@ pub async fn run(mut subject: Subject) {
     subject.what_a_builder_knows_becomes_an_image().await;
     subject.only_a_builder_makes_images().await;
     subject.an_image_goes_when_nobody_uses_it().await;
+    match subject.keeps {
+        Ok(()) => {
+            subject.processes_that_are_kept_go_on().await;
+            subject.what_is_kept_goes_on_once().await;
+            subject
+                .what_is_kept_goes_when_anything_else_is_done_with_the_disk()
+                .await;
+            subject = subject.what_is_kept_outlives_its_provider().await;
+        }
+        Err(reason) => {
+            println!("processes are not kept: {reason}");
+            subject.processes_that_are_not_kept_are_said_to_be_gone().await;
+        }
+    }
     subject.many_at_once_all_live_and_go().await;
     match subject.confined {
         Ok(()) => {

@@ -7,7 +7,7 @@
 //!
 //! - [`SandboxProvider`], [`ProviderError`]: what can be asked, and how it can fail
 //! - [`SandboxSpec`], [`Limits`], [`ImageDigest`]: what is wanted
-//! - [`SandboxStatus`], [`SandboxState`], [`SandboxUsage`]: what there is
+//! - [`SandboxStatus`], [`SandboxState`], [`SandboxUsage`]: what there is; [`Kept`]: what is left of it
 //! - [`SnapshotStatus`], [`Snapshots`]: what is kept of disks
 //! - [`ImageStatus`]: what sandboxes are made from
 //! - [`inside`], [`capture`]: what a runtime finds when it starts; the contract between providers and `belljar-runtime`
@@ -28,4 +28,4 @@ pub use provider::{ProviderError, SandboxProvider};
 pub use simulator::{Program, Simulator, Started, dialing};
 pub use snapshot::{SnapshotStatus, Snapshots};
 pub use spec::{ImageDigest, Limits, ParseDigestError, SandboxSpec};
-pub use status::{SandboxState, SandboxStatus, SandboxUsage};
+pub use status::{Kept, SandboxState, SandboxStatus, SandboxUsage};

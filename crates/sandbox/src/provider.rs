@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use async_trait::async_trait;
 use domain::{SandboxId, SessionId, SnapshotId};
 
-use crate::{ImageDigest, ImageStatus, SandboxSpec, SandboxStatus, SandboxUsage, SnapshotStatus, Snapshots};
+use crate::{ImageDigest, ImageStatus, Kept, SandboxSpec, SandboxStatus, SandboxUsage, SnapshotStatus, Snapshots};
 
 /// Makes, holds and removes sandboxes.
 ///
@@ -60,6 +60,32 @@ pub trait SandboxProvider: Send + Sync + 'static {
     /// # Errors
     /// Where something could not be removed; it may be asked again.
     async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError>;
+
+    /// The same, and keeps the sandbox's processes on disk where that can be: their memory, and no connection out of the sandbox.
+    /// Where it cannot be, or takes too long or too much room, they end as ever, and that is said. A builder's are not kept.
+    ///
+    /// What is kept is its session's. It goes on once at most ([`SandboxProvider::wake`]), and is gone when anything else is done
+    /// with the session's disk: a sandbox is made, a snapshot restored, the disk removed. It is in no snapshot, and no sandbox
+    /// sees it.
+    ///
+    /// # Errors
+    /// Where something could not be removed; it may be asked again. Nothing is kept then.
+    async fn hibernate(&self, id: SandboxId) -> Result<Kept, ProviderError>;
+
+    /// Makes a sandbox in which the processes go on that are kept of its session. They are used up by that, whatever comes of it.
+    /// Its runtime is what it was: it dials the link anew, and belongs to its session.
+    ///
+    /// # Errors
+    /// [`ProviderError::NothingKept`] where none are, or they fit neither what is wanted nor what is here any more;
+    /// [`ProviderError::Exists`], [`ProviderError::DiskInUse`] and [`ProviderError::Limit`] as for
+    /// [`SandboxProvider::create`], which use nothing up. After any other no sandbox is left, and one can be made.
+    async fn wake(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError>;
+
+    /// Removes what is kept of a session's processes. What is not there is removed already.
+    ///
+    /// # Errors
+    /// Where it could not be removed; it may be asked again.
+    async fn forget(&self, session: SessionId) -> Result<(), ProviderError>;
 
     /// How a sandbox is.
     ///
@@ -177,6 +203,14 @@ pub enum ProviderError {
         session: SessionId,
         /// Which sandbox has it.
         sandbox: SandboxId,
+    },
+    /// Nothing is kept of the session's processes, or nothing that could go on here.
+    #[error("no processes of session {session} can go on: {reason}")]
+    NothingKept {
+        /// Whose.
+        session: SessionId,
+        /// Why not.
+        reason: String,
     },
     /// The session has no disk: none was made for it yet, or it was removed.
     #[error("session {0} has no disk")]

@@ -3,6 +3,7 @@
 //! Link directories and disks are real; the sandbox is a task of this process, which can be frozen as a whole. What it does
 //! is a [`Program`]: by default it dials the link and dials again, as every runtime does.
 
+mod asleep;
 mod gate;
 mod images;
 mod program;
@@ -13,7 +14,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -25,8 +26,8 @@ use self::gate::Gate;
 pub use self::program::{Program, Started, dialing};
 use crate::conformance::Shell;
 use crate::{
-    ImageDigest, ImageStatus, ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus, SandboxUsage,
-    SnapshotStatus, Snapshots, inside,
+    ImageDigest, ImageStatus, Kept, ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus,
+    SandboxUsage, SnapshotStatus, Snapshots, inside,
 };
 
 /// The names under which a program finds the session's files, and what it has of its image, beside its link; and a snapshot has
@@ -50,6 +51,9 @@ struct World {
     program: Program,
     tasks: Tasks,
     machines: Mutex<BTreeMap<SandboxId, Machine>>,
+    /// Whether processes are kept; and what is kept of sessions'.
+    keeps: AtomicBool,
+    asleep: Mutex<BTreeMap<SessionId, Machine>>,
     faults: Mutex<Vec<ProviderError>>,
 }
 
@@ -58,6 +62,8 @@ struct Machine {
     /// The session that it was given to, where it was made ahead.
     assigned: Option<SessionId>,
     created: Timestamp,
+    /// The directory of its link, which its program goes on to know where it was kept meanwhile.
+    link: PathBuf,
     gate: Arc<Gate>,
     /// Ends the task; gone when the machine is dead.
     life: Option<DropGuard>,
@@ -78,6 +84,8 @@ impl Simulator {
                 program,
                 tasks: Tasks::new(),
                 machines: Mutex::default(),
+                keeps: AtomicBool::new(false),
+                asleep: Mutex::default(),
                 faults: Mutex::default(),
             }),
             links: Mutex::default(),
@@ -93,8 +101,8 @@ impl Simulator {
             world: Arc::clone(&self.world),
             links: Mutex::default(),
         };
-        for id in held(&self.world.machines).keys() {
-            restarted.listen(*id)?;
+        for (id, machine) in &*held(&self.world.machines) {
+            restarted.listen(*id, &machine.link)?;
         }
         Ok(restarted)
     }
@@ -149,12 +157,8 @@ impl Simulator {
         })
     }
 
-    fn link_directory(&self, id: SandboxId) -> PathBuf {
-        self.world.folder.path().join("links").join(id.to_string())
-    }
-
-    fn listen(&self, id: SandboxId) -> Result<(), ProviderError> {
-        let socket = self.link_directory(id).join(inside::LINK_SOCKET);
+    fn listen(&self, id: SandboxId, link: &Path) -> Result<(), ProviderError> {
+        let socket = link.join(inside::LINK_SOCKET);
         let attempt = || format!("listen on {}", socket.display());
         if socket.exists() {
             fs::remove_file(&socket).map_err(|error| ProviderError::failed(attempt(), error))?;
@@ -171,6 +175,11 @@ impl Simulator {
         if let Some(fault) = held(&self.world.faults).pop() {
             return Err(fault);
         }
+        self.allow(spec)
+    }
+
+    /// Refuses what can be neither made nor woken.
+    fn allow(&self, spec: &SandboxSpec) -> Result<(), ProviderError> {
         spec.limits.check()?;
         if !held(&self.world.images).contains_key(&spec.image) {
             return Err(ProviderError::ImageMissing {
@@ -240,6 +249,16 @@ impl Machine {
         self.spec.session == session || self.assigned == Some(session)
     }
 
+    /// Ends its program, and removes all of it but the disk.
+    async fn end(mut self) -> Result<(), ProviderError> {
+        self.life = None;
+        if let Some(task) = self.task.take() {
+            // A task that panicked has ended too.
+            let _ended = task.await;
+        }
+        remove(&self.link)
+    }
+
     fn state(&self) -> SandboxState {
         let ended = self.task.as_ref().is_none_or(tokio::task::JoinHandle::is_finished);
         if ended || self.life.is_none() {
@@ -258,13 +277,15 @@ impl Machine {
 impl SandboxProvider for Simulator {
     async fn create(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
         self.admit(spec)?;
-        let (link, disk) = (self.link_directory(spec.id), self.workspace(spec.session));
+        self.forget(spec.session).await?;
+        let link = self.world.folder.path().join("links").join(spec.id.to_string());
+        let disk = self.workspace(spec.session);
         for folder in [&link, &disk] {
             fs::create_dir_all(folder)
                 .map_err(|error| ProviderError::failed(format!("make {}", folder.display()), error))?;
         }
         self.furnish(&spec.image, spec.session)?;
-        self.listen(spec.id)?;
+        self.listen(spec.id, &link)?;
         // As mounts do: they lead to the files, whatever the disk is called later.
         let (workspace, knowledge) = (link.join(WORKSPACE), link.join(KNOWLEDGE));
         lead(&workspace, &disk)?;
@@ -283,6 +304,7 @@ impl SandboxProvider for Simulator {
             spec: spec.clone(),
             assigned: None,
             created: Timestamp::now(),
+            link,
             gate,
             life: Some(life.stop().drop_guard()),
             task: Some(task),
@@ -317,11 +339,12 @@ impl SandboxProvider for Simulator {
         machine.assigned = Some(session);
         fs::rename(&from, &to)
             .map_err(|error| ProviderError::failed(format!("rename the disk {}", from.display()), error))?;
-        lead(&self.link_directory(id).join(WORKSPACE), &to)?;
+        let link = machine.link.clone();
+        lead(&link.join(WORKSPACE), &to)?;
         let (before, knowledge) = (self.knowledge(machine.spec.session), self.knowledge(session));
         fs::rename(&before, &knowledge)
             .map_err(|error| ProviderError::failed(format!("rename the folder {}", before.display()), error))?;
-        lead(&self.link_directory(id).join(KNOWLEDGE), &knowledge)?;
+        lead(&link.join(KNOWLEDGE), &knowledge)?;
         Ok(self.describe(machine))
     }
 
@@ -344,16 +367,27 @@ impl SandboxProvider for Simulator {
     async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError> {
         let machine = held(&self.world.machines).remove(&id);
         held(&self.links).remove(&id);
-        let Some(mut machine) = machine else {
-            return Ok(());
-        };
-        machine.life = None;
-        if let Some(task) = machine.task.take() {
-            // A task that panicked has ended too.
-            let _ended = task.await;
+        match machine {
+            Some(machine) => machine.end().await,
+            None => Ok(()),
         }
-        let link = self.link_directory(id);
-        fs::remove_dir_all(&link).map_err(|error| ProviderError::failed(format!("remove {}", link.display()), error))
+    }
+
+    async fn hibernate(&self, id: SandboxId) -> Result<Kept, ProviderError> {
+        self.put_to_sleep(id).await
+    }
+
+    async fn wake(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
+        self.allow(spec)?;
+        self.let_go_on(spec).await
+    }
+
+    async fn forget(&self, session: SessionId) -> Result<(), ProviderError> {
+        let asleep = held(&self.world.asleep).remove(&session);
+        match asleep {
+            Some(machine) => machine.end().await,
+            None => Ok(()),
+        }
     }
 
     async fn status(&self, id: SandboxId) -> Result<SandboxStatus, ProviderError> {
@@ -402,6 +436,7 @@ impl SandboxProvider for Simulator {
 
     async fn remove_disk(&self, session: SessionId) -> Result<(), ProviderError> {
         self.free_of(session)?;
+        self.forget(session).await?;
         remove(&self.knowledge(session))?;
         remove(&self.workspace(session))
     }
@@ -412,6 +447,8 @@ impl SandboxProvider for Simulator {
 
     async fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
         self.free_of(session)?;
+        // What ran on the files before never sees these.
+        self.forget(session).await?;
         self.bring_back(snapshot, session)
     }
 

@@ -40,6 +40,20 @@ pub enum SandboxState {
     },
 }
 
+/// What is left of a sandbox that was hibernated, beside its session's disk.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kept", rename_all = "snake_case")]
+pub enum Kept {
+    /// Its processes, which can go on once.
+    Processes,
+    /// Nothing: its processes are gone.
+    Nothing {
+        /// Why they could not be kept, where that was tried.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+}
+
 /// What a sandbox takes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SandboxUsage {

@@ -279,7 +279,7 @@ impl Store {
         .await
     }
 
-    /// Tells what became of the session's sandbox (`starting`, `running`, `lost`, `frozen`, `hibernated`), with its event.
+    /// Tells what became of the session's sandbox (`starting`, `running`, `lost`, `frozen`, `suspended`, `hibernated`), with its event.
     ///
     /// # Errors
     /// There is no such session, or the one who asks is not Belljar itself.

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::sync::Arc;
 
+use containers::kernel::Kernel;
 use containers::{DiskChoice, DiskKind};
 use sandbox::SandboxProvider;
 use sandbox::conformance::{self, Subject};
@@ -43,6 +44,10 @@ async fn conforms(by: By, disk: DiskChoice) -> DiskKind {
                 Err("this engine maps no users; what is shown to each is its own socket")
             }
         },
+        keeps: match by.kernel() {
+            Kernel::Own => Ok(()),
+            Kernel::OfTheMachine(_) => Err("this machine's kernel keeps none"),
+        },
         at_once: if full() || (by, disk) == (By::RUNC, DiskChoice::Btrfs) {
             100
         } else {
@@ -58,9 +63,9 @@ async fn conforms(by: By, disk: DiskChoice) -> DiskKind {
         }),
     })
     .await;
-    for folder in ["sandboxes", "oci"] {
-        let left: Vec<_> = fs::read_dir(run.join(folder)).into_iter().flatten().collect();
-        assert!(left.is_empty(), "{folder}: {left:?}");
+    for folder in [run.join("sandboxes"), run.join("oci"), data.join("asleep")] {
+        let left: Vec<_> = fs::read_dir(&folder).into_iter().flatten().collect();
+        assert!(left.is_empty(), "{}: {left:?}", folder.display());
     }
     let images: Vec<_> = fs::read_dir(data.join("images"))
         .unwrap()

@@ -29,13 +29,13 @@ fn kills() -> u32 {
 const NAMESPACES: [&str; 7] = ["cgroup:", "ipc:", "mnt:", "net:", "pid:", "user:", "uts:"];
 
 /// All that the machine has of one sandbox.
-struct Traces {
+pub(crate) struct Traces {
     id: String,
     uids: std::ops::Range<u32>,
 }
 
 impl Traces {
-    fn of(living: &Living) -> Self {
+    pub(crate) fn of(living: &Living) -> Self {
         Self {
             id: living.spec.id.to_string(),
             uids: living.status.root_uid..living.status.root_uid + 65_536,
@@ -43,7 +43,7 @@ impl Traces {
     }
 
     /// Fails if anything is left; what has ended may wait a moment for the machine's first process to take notice.
-    fn must_be_gone(&self) {
+    pub(crate) fn must_be_gone(&self) {
         let mut told = Vec::new();
         let dead_and_noticed = || {
             let mut left = self.left();

@@ -25,6 +25,7 @@ macro_rules! on_each {
     };
 }
 
+mod asleep;
 mod bombs;
 mod conforms;
 mod disks;

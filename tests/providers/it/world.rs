@@ -157,8 +157,17 @@ impl World {
         Self::prepared(by, disk, |_| {})
     }
 
+    /// The same, with another program as PID 1.
+    pub(crate) fn with_runtime(by: By, disk: DiskChoice, runtime: &Path) -> Self {
+        Self::configured(by, disk, |config| config.runtime = runtime.to_owned())
+    }
+
     /// The same, where something is done to its folders before they are used.
     pub(crate) fn prepared(by: By, disk: DiskChoice, prepare: impl FnOnce(&Config)) -> Self {
+        Self::configured(by, disk, |config| prepare(config))
+    }
+
+    fn configured(by: By, disk: DiskChoice, prepare: impl FnOnce(&mut Config)) -> Self {
         let folder = TempDir::with_prefix("belljar-").unwrap();
         // Root inside must be able to pass.
         fs::set_permissions(folder.path(), Permissions::from_mode(0o711)).unwrap();
@@ -176,7 +185,7 @@ impl World {
             mount_bind(&place, &config.data).unwrap();
             fs::set_permissions(&config.data, Permissions::from_mode(0o711)).unwrap();
         }
-        prepare(&config);
+        prepare(&mut config);
         let miniature = testkit::miniature();
         miniature.install(&config.data.join("images"));
         Self {

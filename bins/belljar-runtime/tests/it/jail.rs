@@ -118,8 +118,14 @@ impl Jail {
     }
 
     pub(crate) async fn claim(&self) {
+        self.claim_again(false).await;
+    }
+
+    /// It is claimed once more by its session; `woken`: its processes are said to have been kept meanwhile.
+    pub(crate) async fn claim_again(&self, woken: bool) {
         let outfit = Outfit {
             environment: BTreeMap::from([("API_KEY".to_owned(), PLACEHOLDER.to_owned())]),
+            woken,
             ..Outfit::default()
         };
         let token = Secret::new(TOKEN);

@@ -210,3 +210,58 @@ print(attempt('192.0.2.2', 80))
     assert_eq!(jail.python(&script).await, "reset\n");
     assert!(jail.seen().contains(&"connect 192.0.2.2 80".to_owned()));
 }
+
+/// What was carried is cut, and what comes next is carried as before.
+#[tokio::test]
+async fn who_goes_on_elsewhere_listens_anew_and_knows_its_names_still() {
+    let jail = Jail::claimed().await;
+    let asks =
+        "import socket\nprint(socket.getaddrinfo('good.test', 443, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])";
+    let address = jail.python(asks).await;
+    let open = r"
+import socket
+s = socket.socket()
+s.settimeout(20)
+s.connect((socket.gethostbyname('good.test'), 5432))
+s.sendall(b'echo ')
+assert s.recv(100)
+open('/workspace/open', 'w').close()
+try:
+    print('closed' if s.recv(100) == b'' else 'went on')
+except ConnectionResetError:
+    print('closed')
+";
+    let (said, ()) = tokio::join!(jail.python(open), async {
+        let is_open = jail.workspace().join("open");
+        testkit::eventually_async("the connection to be open", async || is_open.exists().then_some(())).await;
+        jail.claim_again(true).await;
+    });
+    assert_eq!(
+        said, "closed\n",
+        "what was carried to where nobody is any more is not left hanging"
+    );
+    for _ in 0..2 {
+        // At once: whoever claims has been answered.
+        assert_eq!(jail.python(asks).await, address);
+        let said = jail
+            .python(&format!(
+                "{CONNECT}\nprint(attempt('192.0.2.1', 22), attempt('2001:db8::1', 80))"
+            ))
+            .await;
+        assert_eq!(said, "reset reset\n");
+        jail.claim_again(true).await;
+    }
+    let seen = jail.seen();
+    assert_eq!(
+        seen.iter().filter(|seen| *seen == "connect 192.0.2.1 22").count(),
+        2,
+        "{seen:?}"
+    );
+    let through = r"
+import socket
+s = socket.create_connection(('127.0.0.1', 3128), 20)
+s.sendall(b'CONNECT 192.0.2.7:9 HTTP/1.1\r\nHost: 192.0.2.7:9\r\n\r\n')
+print(s.recv(12).decode())
+";
+    assert!(jail.python(through).await.starts_with("HTTP/1.1 "));
+}

@@ -117,7 +117,8 @@ impl Group {
     }
 
     /// The numbers of its processes.
-    pub(crate) fn processes(&self) -> BTreeSet<i32> {
+    #[must_use]
+    pub fn processes(&self) -> BTreeSet<i32> {
         let mut pids = BTreeSet::new();
         for folder in &self.every {
             collect(folder, &mut pids);

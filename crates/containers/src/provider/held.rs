@@ -1,6 +1,7 @@
 //! A sandbox as its provider holds it.
 
 use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -182,13 +183,28 @@ impl Held {
     pub(super) fn destroy(&self, workshop: &Workshop) -> Result<(), ProviderError> {
         let mut stage = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         if *stage == Stage::There {
-            self.clear(workshop)?;
+            self.clear(workshop, None)?;
             *stage = Stage::Gone;
         }
         Ok(())
     }
 
-    fn clear(&self, workshop: &Workshop) -> Result<(), ProviderError> {
+    /// The same; what it is left by its processes, before they are killed, has its ids from then on: a folder that is there.
+    pub(super) fn destroy_and_leave(
+        &self,
+        workshop: &Workshop,
+        leave: impl FnOnce(&Self) -> Option<PathBuf>,
+    ) -> Result<(), ProviderError> {
+        let mut stage = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if *stage == Stage::There {
+            let heir = leave(self);
+            self.clear(workshop, heir.as_deref())?;
+            *stage = Stage::Gone;
+        }
+        Ok(())
+    }
+
+    fn clear(&self, workshop: &Workshop, heir: Option<&Path>) -> Result<(), ProviderError> {
         let id = self.record.spec.id;
         if let Some(Some(process)) = self.process.get() {
             // With PID 1 the kernel ends every process of its namespace.
@@ -215,6 +231,9 @@ impl Held {
             .bury(&(self.record.root_uid..self.record.root_uid.saturating_add(IDS)));
         if self.record.new_disk && !self.was_finished() {
             workshop.pool.remove(self.record.spec.session)?;
+        }
+        if let Some(heir) = heir {
+            workshop.ids.hand_over(self.record.root_uid, self.folder.path(), heir)?;
         }
         self.folder.remove()?;
         match workshop.maker.root_uid() {

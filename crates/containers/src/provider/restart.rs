@@ -126,6 +126,31 @@ pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>
     Ok(found)
 }
 
+/// Removes what was kept of processes and can go on nowhere any more, or was never finished.
+pub(super) fn tidy(workshop: &Workshop, sandboxes: &BTreeMap<SandboxId, Arc<Held>>) -> Result<(), ProviderError> {
+    let programs = workshop.programs()?;
+    for session in workshop.asleep.sessions()? {
+        let place = workshop.asleep.place(session);
+        let stays = || -> Result<bool, ProviderError> {
+            let Some(note) = workshop.asleep.kept(session)? else {
+                return Ok(false);
+            };
+            let fits = note.unfit(&note.spec, programs.as_deref()).is_none();
+            let sleeps = !sandboxes.values().any(|held| held.occupies(session)) && workshop.pool.has(session)?;
+            Ok(fits && sleeps && workshop.ids.hand_over(note.root_uid, &place, &place)?)
+        };
+        let stays = stays().unwrap_or_else(|error| {
+            tracing::warn!(%session, error = &error as &dyn std::error::Error, "what is kept of processes cannot be used");
+            false
+        });
+        if !stays {
+            tracing::info!(%session, "removing what was kept of processes");
+            workshop.asleep.forget(session)?;
+        }
+    }
+    Ok(())
+}
+
 /// Ends what there is of a sandbox of which nothing is written down.
 fn clear_unrecorded(workshop: &Workshop, id: SandboxId) -> Result<(), ProviderError> {
     let attempt = || format!("end the processes of sandbox {id}, of which nothing is written down");

@@ -25,6 +25,8 @@ impl Shared {
     pub(super) fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
         let _alone = self.places.take([Place::Disk(session), Place::Snapshot(snapshot)]);
         free_of(&self.sandboxes(), session)?;
+        // What ran on the files before never sees these.
+        self.workshop.asleep.forget(session)?;
         self.workshop.pool.restore(snapshot, session)?;
         // Whoever is owed the disk forgets the debt next.
         self.workshop.pool.settle()

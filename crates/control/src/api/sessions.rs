@@ -72,7 +72,7 @@ impl Control {
         self.refresh_rights(&live).await?;
         self.doubt_tokens();
         let why = "the session was archived: its processes are gone, its files are kept";
-        self.unhouse_in_peace(&live, State::Hibernated, Some(why)).await;
+        self.unhouse_in_peace(&live, State::Hibernated, why).await;
         if self.0.files.is_some() {
             let control = self.clone();
             self.0.tasks.spawn_until_stopped(async move {

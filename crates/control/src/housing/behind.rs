@@ -44,8 +44,7 @@ const AT_ONCE: usize = 4;
 /// What is put there to see whether that can be done.
 const TRIAL: &[u8] = b"?";
 /// Why a sandbox ends that was there for this alone.
-const CAUGHT_UP: &str =
-    "it ran to keep files that had waited, and nobody uses it: its processes are gone, its files are kept";
+const CAUGHT_UP: &str = "it ran to keep files that had waited, and nobody uses it";
 
 impl Control {
     /// A session's sandbox, awake, whose runtime keeps files; made where there is none. It takes no place that another session
@@ -167,7 +166,7 @@ impl Control {
 
     async fn end_unused(&self, live: &Arc<Live>, housed: &Housed, reason: &str) {
         let began = Instant::now();
-        let ended = self.end(live, housed, State::Hibernated, Some(reason)).await;
+        let ended = self.put_to_sleep(live, housed, reason).await;
         self.stepped(live.session, Transition::Hibernate, began, &ended);
     }
 

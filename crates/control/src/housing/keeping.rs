@@ -26,8 +26,8 @@ pub(crate) const SIDE_BY_SIDE: usize = 64;
 /// How often a runtime is asked whether it lives, at most.
 const PULSE: Duration = Duration::from_secs(5);
 
-/// Why a sandbox is hibernated.
-pub(super) const UNUSED: &str = "nobody used it: its processes are gone, its files are kept";
+/// Why a sandbox is put to sleep.
+pub(super) const UNUSED: &str = "nobody used it";
 
 impl Control {
     /// Begins to look after the sandboxes.

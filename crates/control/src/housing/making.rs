@@ -26,6 +26,8 @@ pub(super) struct Issued {
     revocations: u64,
     /// None of the session's files is to be brought back from outside.
     filled: bool,
+    /// It is for a runtime that goes on.
+    woken: bool,
 }
 
 impl Control {
@@ -176,12 +178,38 @@ impl Control {
         status: &SandboxStatus,
         promised: Duration,
     ) -> Result<Arc<Housed>, HousingError> {
+        self.move_in_as(live, status, promised, false).await
+    }
+
+    /// The same where the session's runtime goes on in it, which is to be of this release.
+    pub(super) async fn move_in_woken(
+        &self,
+        live: &Arc<Live>,
+        status: &SandboxStatus,
+        promised: Duration,
+    ) -> Result<Arc<Housed>, HousingError> {
+        self.move_in_as(live, status, promised, true).await
+    }
+
+    async fn move_in_as(
+        &self,
+        live: &Arc<Live>,
+        status: &SandboxStatus,
+        promised: Duration,
+        woken: bool,
+    ) -> Result<Arc<Housed>, HousingError> {
         let usage = self.enter(live, status.id);
         usage.promise(promised);
         let (linked, socket) = self.open_link(status).await?;
         let claimed = async {
             self.answers(&linked).await?;
-            let issued = self.issue(live).await?;
+            if woken && linked.is_current() == Some(false) {
+                return Err(HousingError::Outdated);
+            }
+            let issued = Issued {
+                woken,
+                ..self.issue(live).await?
+            };
             self.claim(live, &linked, issued).await
         };
         match claimed.await {
@@ -255,6 +283,7 @@ impl Control {
             token: token.map_err(HousingError::Store)?,
             revocations,
             filled: filled.map_err(HousingError::Store)?,
+            woken: false,
         })
     }
 
@@ -269,9 +298,14 @@ impl Control {
             token,
             revocations,
             filled,
+            woken,
         } = issued;
+        let outfit = Outfit {
+            woken,
+            ..self.outfit(filled)
+        };
         linked
-            .claim(live.session, &token.secret, self.outfit(filled))
+            .claim(live.session, &token.secret, outfit)
             .await
             .map_err(HousingError::Link)?;
         Ok(tokens::Current::new(&token, self.0.config.token_life, revocations))
@@ -284,6 +318,7 @@ impl Control {
             authorities: self.authorities(),
             known_hosts: self.known_hosts(),
             filled,
+            woken: false,
         }
     }
 }

@@ -31,9 +31,10 @@ impl Control {
         owe: impl Future<Output = Result<(), ControlError>>,
     ) -> Result<(), ControlError> {
         let mut seat = live.seat.housed.lock().await;
-        if let Some(housed) = seat.take() {
-            let why = "the session gets other files";
-            self.discard(live, &housed, State::Hibernated, Some(why)).await;
+        let why = "the session gets other files";
+        match seat.take() {
+            Some(housed) => self.discard(live, &housed, State::Hibernated, Some(why)).await,
+            None => self.forget_processes(live, why).await,
         }
         owe.await?;
         self.bring_files(live).await.map_err(|error| {

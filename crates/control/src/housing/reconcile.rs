@@ -142,7 +142,7 @@ impl Control {
             loop {
                 let now = ticks.tick().await;
                 if now.duration_since(began) >= control.0.config.hibernate_after {
-                    control.remove_left(UNUSED).await;
+                    control.put_all_left_to_sleep().await;
                 }
                 let compared = async {
                     control.remove_unused(&mut sandboxes, period).await?;
@@ -156,6 +156,14 @@ impl Control {
                 }
             }
         });
+    }
+
+    /// Puts those of sessions to sleep that did not need them.
+    async fn put_all_left_to_sleep(&self) {
+        let left = std::mem::take(&mut *lock(&self.0.housing.left));
+        for SandboxStatus { id, session, .. } in left.into_values() {
+            self.put_left_to_sleep(session, id, UNUSED).await;
+        }
     }
 
     /// Removes those of sessions that did not need them.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::MutexGuard;
 
-use super::{Housed, HousingError, Others, Seat, State};
+use super::{Housed, HousingError, Others, Seat};
 use crate::Control;
 use crate::live::Live;
 
@@ -54,8 +54,7 @@ impl Control {
         // Others count meanwhile: how long it takes to remove a sandbox is up to its host.
         for (other, (_seat, housed)) in removed {
             self.keep_before_it_goes(other, &housed).await;
-            let why = "its user needs another: its processes are gone, its files are kept";
-            self.discard(other, &housed, State::Hibernated, Some(why)).await;
+            let _told = self.put_to_sleep(other, &housed, "its user needs another").await;
         }
         promised
     }

@@ -145,9 +145,14 @@ impl Connection {
         !self.ended.is_cancelled()
     }
 
+    /// Whether the other side knows an order.
+    pub(super) fn knows(&self, order: &Order) -> bool {
+        order.since() <= self.host.protocol
+    }
+
     /// Gives an order and waits for its answer, for as long as it takes or the connection lives.
     pub(super) async fn ask(&self, order: Order) -> Result<Answered, Lost> {
-        if order.since() > self.host.protocol {
+        if !self.knows(&order) {
             let words = format!(
                 "the host agent is older than this (build {}) and does not know that order: run the same release of \
                  Belljar on both sides",

@@ -9,7 +9,7 @@ use domain::{InstallationId, SandboxId, SessionId, SnapshotId};
 use host::HostClient;
 use lifecycle::Tasks;
 use sandbox::{
-    ImageDigest, ImageStatus, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage,
+    ImageDigest, ImageStatus, Kept, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage,
     Simulator, SnapshotStatus, Snapshots,
 };
 use tokio::sync::Semaphore;
@@ -135,6 +135,18 @@ impl SandboxProvider for Slow {
 
     async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError> {
         self.simulator.destroy(id).await
+    }
+
+    async fn hibernate(&self, id: SandboxId) -> Result<Kept, ProviderError> {
+        self.simulator.hibernate(id).await
+    }
+
+    async fn wake(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
+        self.simulator.wake(spec).await
+    }
+
+    async fn forget(&self, session: SessionId) -> Result<(), ProviderError> {
+        self.simulator.forget(session).await
     }
 
     async fn status(&self, id: SandboxId) -> Result<SandboxStatus, ProviderError> {

@@ -13,7 +13,7 @@ use domain::{InstallationId, SandboxId, SessionId, SnapshotId, Timestamp};
 use host::HostClient;
 use lifecycle::Tasks;
 use sandbox::{
-    ImageDigest, ImageStatus, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus,
+    ImageDigest, ImageStatus, Kept, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxState, SandboxStatus,
     SandboxUsage, SnapshotStatus, Snapshots,
 };
 use serde::{Deserialize, Serialize};
@@ -160,6 +160,18 @@ impl SandboxProvider for Answers {
     }
 
     async fn assign(&self, _: SandboxId, _: SessionId) -> Result<SandboxStatus, ProviderError> {
+        unknown()
+    }
+
+    async fn hibernate(&self, _: SandboxId) -> Result<Kept, ProviderError> {
+        unknown()
+    }
+
+    async fn wake(&self, _: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
+        unknown()
+    }
+
+    async fn forget(&self, _: SessionId) -> Result<(), ProviderError> {
         unknown()
     }
 
@@ -365,6 +377,10 @@ async fn the_control_plane_says_to_the_host_agent_before_what_the_control_plane_
         };
         let error = client.create(&builder).await.unwrap_err();
         assert!(error.to_string().contains("does not know that order"), "{error}");
+        // It keeps no processes, and has none to be forgotten.
+        let woken = client.wake(&spec(1)).await;
+        assert!(matches!(woken, Err(ProviderError::NothingKept { .. })), "{woken:?}");
+        client.forget(id(51)).await.unwrap();
         drop(client);
     };
     let host = async {

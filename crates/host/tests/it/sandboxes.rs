@@ -13,8 +13,18 @@ use crate::agent::{Agent, Slow, image, simulator, spec};
 
 #[tokio::test]
 async fn a_provider_behind_the_host_api_conforms() {
+    conforms(Err("the simulator was told not to")).await;
+}
+
+#[tokio::test]
+async fn a_provider_behind_the_host_api_conforms_where_it_keeps_processes() {
+    conforms(Ok(())).await;
+}
+
+async fn conforms(keeps: Result<(), &'static str>) {
     let tasks = Tasks::new();
     let first = Arc::new(simulator());
+    first.keep_processes(keeps.is_ok());
     let agent = Arc::new(Agent::start(Arc::clone(&first) as _, 0));
     let client = agent.client(&tasks);
     let shell = first.shell();
@@ -26,6 +36,7 @@ async fn a_provider_behind_the_host_api_conforms() {
         confined: Err(simulated),
         disk_limited: Err(simulated),
         own_uids: Err(simulated),
+        keeps,
         at_once: 100,
         provider: Arc::new(client),
         image: image(),

@@ -63,7 +63,7 @@ pub(crate) struct SessionRun {
 pub(crate) struct SessionSandbox {
     /// Which.
     id: SandboxId,
-    /// Its state, as last told.
+    /// Its state, as last told. `suspended`: its processes are kept; `hibernated`: they are gone.
     state: String,
 }
 

@@ -84,6 +84,8 @@ pub struct Outfit {
     pub known_hosts: String,
     /// None of the session's files is to be brought back from outside: tools can be used before the runtime has asked.
     pub filled: bool,
+    /// Its processes were kept while nobody used it, and go on in another sandbox.
+    pub woken: bool,
 }
 
 /// A served link. Clones are the same link.
@@ -146,11 +148,18 @@ impl Linked {
             authorities: outfit.authorities,
             known_hosts: outfit.known_hosts,
             filled: outfit.filled,
+            woken: outfit.woken,
         };
         match self.ask("claim", Await::Claimed, &order, PROMPT).await? {
             Answer::Line(ToControl::Claimed { failure: Some(reason) }) => Err(self.failed("claim", reason, false)),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the runtime that is connected speaks the protocol of this release; none where none is.
+    #[must_use]
+    pub fn is_current(&self) -> Option<bool> {
+        self.orders.protocol().map(|spoken| spoken == protocol::PROTOCOL)
     }
 
     /// Lets a sandbox that is nobody's prepare for what a claim is going to bring, and does not wait for it. One that is too

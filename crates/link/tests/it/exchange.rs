@@ -58,6 +58,7 @@ fn outfit() -> Outfit {
         authorities: "-----BEGIN CERTIFICATE-----\n".to_owned(),
         known_hosts: "* ssh-ed25519 AAAA\n".to_owned(),
         filled: true,
+        woken: false,
     }
 }
 

@@ -31,6 +31,7 @@ async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer()
         authorities: "-----BEGIN CERTIFICATE-----".to_owned(),
         known_hosts: "* ssh-ed25519 AAAA\n".to_owned(),
         filled: true,
+        woken: true,
     };
     let runtime = async {
         let order = control.reader.next().await.unwrap().unwrap();
@@ -43,6 +44,7 @@ async fn a_claim_brings_session_token_and_environment_and_waits_for_the_answer()
                 authorities: outfit.authorities.clone(),
                 known_hosts: outfit.known_hosts.clone(),
                 filled: true,
+                woken: true,
             }
         );
         control

@@ -24,6 +24,9 @@ const QUESTIONS: usize = 64;
 /// The longest question over UDP; longer ones are no questions.
 const LONGEST: usize = 1_500;
 
+/// How long to rest when one was not received: in a sandbox that was kept meanwhile the socket is dead until it is made anew.
+const REST: Duration = Duration::from_millis(10);
+
 /// How long a connection may be silent between questions.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -116,6 +119,7 @@ async fn serve(socket: Arc<UdpSocket>, resolver: Arc<Resolver>, tasks: Tasks) {
             Err(error) => {
                 // Somebody did not wait for the answer before.
                 debug!(%error, "a DNS question was not received");
+                tokio::time::sleep(REST).await;
                 continue;
             }
         };

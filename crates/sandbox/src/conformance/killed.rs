@@ -52,7 +52,7 @@ pub struct Orders {
 
 impl Orders {
     /// How many there are until they begin anew.
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 17;
 
     /// Gives the orders again and again. Each is announced before it is given, and when it is carried out.
     ///
@@ -113,7 +113,15 @@ impl Orders {
             next();
             provider.assign(ahead.id, self.other).await?;
             next();
-            provider.destroy(ahead.id).await?;
+            provider.hibernate(ahead.id).await?;
+            let again = spec(self.other);
+            next();
+            match provider.wake(&again).await {
+                Err(ProviderError::NothingKept { .. }) => provider.create(&again).await?,
+                woken => woken?,
+            };
+            next();
+            provider.destroy(again.id).await?;
             let all = next();
             provider.remove_disk(self.other).await?;
             assert_eq!(all % Self::COUNT, 0, "how many orders there are");
@@ -135,6 +143,8 @@ const AFTER: [[usize; 4]; Orders::COUNT] = [
     [0, 0, 0, 2],
     [0, 0, 0, 1],
     [1, 0, 0, 2],
+    [1, 0, 0, 2],
+    [0, 0, 0, 2],
     [1, 0, 0, 2],
     [0, 0, 0, 2],
     [0, 0, 0, 1],

@@ -8,10 +8,10 @@ use sandbox::{ImageDigest, Limits, ProviderError, SandboxProvider, SandboxSpec, 
 /// What the simulator cannot be asked.
 const PART_OF_THIS: &str = "the simulator is a part of the process that tries it";
 
-#[tokio::test]
-async fn the_simulator_conforms() {
+async fn conforms(keeps: Result<(), &'static str>) {
     let image = ImageDigest::from_bytes([1; 32]);
-    let simulator = Arc::new(Simulator::new([image.clone()], dialing()).unwrap());
+    let simulator = Arc::new(Simulator::new([image.clone()], dialing()).expect("a simulator"));
+    simulator.keep_processes(keeps.is_ok());
     let provider: Arc<dyn SandboxProvider> = simulator.clone();
     let world = simulator.clone();
     conformance::run(Subject {
@@ -20,17 +20,28 @@ async fn the_simulator_conforms() {
         confined: Err("a simulated sandbox is a task, and commands run on the machine"),
         disk_limited: Err(PART_OF_THIS),
         own_uids: Err(PART_OF_THIS),
+        keeps,
         at_once: 100,
         provider,
         image,
         limits: Limits::default(),
         restart: Box::new(move |old| {
-            let next = Arc::new(simulator.restarted().unwrap());
+            let next = Arc::new(simulator.restarted().expect("the simulator started anew"));
             drop(old);
             Box::pin(async move { next as Arc<dyn SandboxProvider> })
         }),
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_simulator_conforms() {
+    conforms(Err("this one was told not to")).await;
+}
+
+#[tokio::test]
+async fn the_simulator_conforms_where_it_keeps_processes() {
+    conforms(Ok(())).await;
 }
 
 #[tokio::test]

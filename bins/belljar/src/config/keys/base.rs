@@ -143,7 +143,7 @@ pub(super) const SANDBOX: Section = Section {
             "hibernate_after",
             Kind::Duration,
             "\"30m\"",
-            "The processes of an idle sandbox are ended after this; its files stay.",
+            "The processes of an idle sandbox are ended after this, or kept on the disk where its runtime can (`runsc`); its files stay.",
         ),
         key(
             "archive_after",

@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use domain::{SandboxId, SessionId, SnapshotId};
 use lifecycle::Stop;
 use sandbox::{
-    ImageDigest, ImageStatus, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage, Simulator,
-    SnapshotStatus, Snapshots,
+    ImageDigest, ImageStatus, Kept, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage,
+    Simulator, SnapshotStatus, Snapshots,
 };
 use tokio::sync::{Semaphore, broadcast};
 
@@ -188,6 +188,21 @@ impl SandboxProvider for Host {
     async fn destroy(&self, id: SandboxId) -> Result<(), ProviderError> {
         let said = self.step("destroy").await?.destroy(id).await;
         self.heard("destroy", said)
+    }
+
+    /// To whoever holds it up, or has it fail, it is what it is where nothing is kept.
+    async fn hibernate(&self, id: SandboxId) -> Result<Kept, ProviderError> {
+        let said = self.step("destroy").await?.hibernate(id).await;
+        self.heard("destroy", said)
+    }
+
+    async fn wake(&self, spec: &SandboxSpec) -> Result<SandboxStatus, ProviderError> {
+        let said = self.step("wake").await?.wake(spec).await;
+        self.heard("wake", said)
+    }
+
+    async fn forget(&self, session: SessionId) -> Result<(), ProviderError> {
+        self.present().forget(session).await
     }
 
     async fn status(&self, id: SandboxId) -> Result<SandboxStatus, ProviderError> {

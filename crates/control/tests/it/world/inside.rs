@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -46,6 +46,10 @@ pub(crate) struct Inside {
     hung: Mutex<Option<SandboxId>>,
     /// Runtimes do not say of a file that it is missing, as those of the release before.
     pub(crate) vague: AtomicBool,
+    /// Runtimes that go on say that they are another session's.
+    pub(crate) strangers: AtomicBool,
+    /// How many claims said that a runtime goes on.
+    woken: AtomicUsize,
     /// Sandboxes that are to die as soon as they are there.
     stillborn: Mutex<usize>,
     /// Lets calls of `wait` end.
@@ -71,6 +75,12 @@ impl Inside {
         self.links.lock().unwrap().last().cloned().expect("a sandbox")
     }
 
+    /// How often a runtime was told that it goes on.
+    pub(crate) fn woken(&self) -> usize {
+        self.woken.load(Ordering::SeqCst)
+    }
+
+    /// How many runtimes were started.
     pub(crate) fn sandboxes(&self) -> usize {
         self.links.lock().unwrap().len()
     }
@@ -208,8 +218,15 @@ impl Runtime {
                 token,
                 authorities,
                 known_hosts,
+                woken,
                 ..
             } => {
+                self.inside.woken.fetch_add(usize::from(woken), Ordering::SeqCst);
+                if woken && self.inside.strangers.load(Ordering::SeqCst) {
+                    let failure = Some("this sandbox belongs to another session".to_owned());
+                    let _ = say.try_send(ToControl::Claimed { failure });
+                    return;
+                }
                 self.trust(authorities, known_hosts);
                 return self.belong(token, say);
             }
