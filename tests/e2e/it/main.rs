@@ -24,7 +24,6 @@ mod program;
 mod reconciled;
 mod services;
 mod ssh;
-mod suspended;
 mod transcript;
 mod transitions;
 mod unused_images;
