@@ -38,15 +38,17 @@ pub(crate) fn up(loaded: &Loaded) -> anyhow::Result<End> {
     let handed = listening::handed()?;
     let _lock = lock(settings)?;
     let user = system_user::prepare(settings)?;
-    // What a provider gives in place of a refresh token is sealed, and whoever does that is not root.
-    if settings
-        .services
-        .values()
-        .any(|service| service.auth.contains_key("refresh_token"))
-    {
+    prepare_sealing(settings, user)?;
+    process::runtime()?.block_on(run(loaded, user, handed))
+}
+
+/// What a provider gives in place of a refresh token is sealed, and whoever does that is not root.
+fn prepare_sealing(settings: &Settings, user: SystemUser) -> anyhow::Result<()> {
+    let mut services = settings.services.values();
+    if services.any(|service| service.auth.contains_key("refresh_token")) {
         prepare_key(settings, user)?;
     }
-    process::runtime()?.block_on(run(loaded, user, handed))
+    Ok(())
 }
 
 async fn run(loaded: &Loaded, user: SystemUser, handed: Option<TcpListener>) -> anyhow::Result<End> {
@@ -56,10 +58,10 @@ async fn run(loaded: &Loaded, user: SystemUser, handed: Option<TcpListener>) -> 
     let listener = handed.map_or_else(|| listening::bind(loaded.settings.server.listen), Ok)?;
     let mut host = Part::new("host", loaded, None, None)?;
     let mut serve = Part::new("serve", loaded, Some(user), Some(listener))?;
-    let drain = loaded.settings.server.drain;
+    let mut drain = loaded.settings.server.drain;
     let outcome = tokio::select! {
         ended = &mut ended => ended,
-        broken = supervise(&mut host, &mut serve, loaded) => broken,
+        broken = supervise(&mut host, &mut serve, loaded, user, &mut drain) => broken,
     };
     end(&mut host, &mut serve, drain).await;
     outcome.map(|()| End::Done)
@@ -71,9 +73,14 @@ async fn end(host: &mut Part, serve: &mut Part, drain: Duration) {
     host.end(HOST_ENDS).await;
 }
 
-async fn supervise(host: &mut Part, serve: &mut Part, loaded: &Loaded) -> anyhow::Result<()> {
+async fn supervise(
+    host: &mut Part,
+    serve: &mut Part,
+    loaded: &Loaded,
+    user: SystemUser,
+    drain: &mut Duration,
+) -> anyhow::Result<()> {
     let mut hangups = hangups()?;
-    let mut drain = loaded.settings.server.drain;
     host.start().await?;
     serve.start().await?;
     loop {
@@ -82,8 +89,9 @@ async fn supervise(host: &mut Part, serve: &mut Part, loaded: &Loaded) -> anyhow
             () = serve.died() => serve.start().await?,
             () = told(&mut hangups) => {
                 let Some(settings) = read_anew(loaded) else { continue };
-                end(host, serve, drain).await;
-                drain = settings.server.drain;
+                end(host, serve, *drain).await;
+                *drain = settings.server.drain;
+                prepare_sealing(&settings, user)?;
                 host.start().await?;
                 serve.start().await?;
                 cli::note("belljar: the configuration was read anew; sessions go on");
