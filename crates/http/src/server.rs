@@ -8,14 +8,19 @@ use std::time::Duration;
 
 use axum::Router;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use lifecycle::Tasks;
+use lifecycle::{Stop, Tasks};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 /// How long the other side may take to acknowledge what it was sent, in milliseconds.
 const ACKNOWLEDGES: u32 = 60_000;
+
+/// How long a connection that was accepted before the end may take to its first request, which is answered.
+const FIRST_REQUEST: Duration = Duration::from_secs(1);
 
 /// What the server accepts.
 #[derive(Clone, Copy, Debug)]
@@ -149,16 +154,29 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, config: Config, stop: lifecycle::Stop) {
+async fn connection(stream: TcpStream, router: Router, config: Config, stop: Stop) {
+    let (router, asked) = (TowerToHyperService::new(router), Stop::new());
+    let first = asked.clone();
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(config.head)
         .max_buf_size(config.head_bytes.max(8 << 10))
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(stream),
+            service_fn(move |request| {
+                first.cancel();
+                router.call(request)
+            }),
+        );
     tokio::pin!(connection);
+    let told_to_end = async {
+        stop.cancelled().await;
+        // One that brought nothing yet is closed without an answer from then on, though its request may be on its way.
+        let _none_came = timeout(FIRST_REQUEST, asked.cancelled()).await;
+    };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
+        () = told_to_end => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
@@ -171,7 +189,35 @@ async fn connection(stream: TcpStream, router: Router, config: Config, stop: lif
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+
+    #[tokio::test]
+    async fn who_was_accepted_before_the_end_is_answered() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let stop = Stop::new();
+        stop.cancel();
+        let router = Router::new().route("/", axum::routing::get(|| async { "here" }));
+        let serving = connection(stream, router, Config::default(), stop);
+        let asking = async {
+            client
+                .write_all(b"GET / HTTP/1.1\r\nhost: belljar\r\n\r\n")
+                .await
+                .unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        // It is told to end before anything comes.
+        let ((), answer) = tokio::join!(serving, asking);
+        assert!(
+            answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("here"),
+            "{answer:?}"
+        );
+    }
 
     #[test]
     fn no_address_has_all_the_places() {
