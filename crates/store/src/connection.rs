@@ -70,6 +70,22 @@ impl Connection {
         rows.mapped(|row| Row::of(row, &columns)).collect()
     }
 
+    /// The rows that a statement gives, up to the one with which they have so many bytes.
+    pub(crate) fn page(&self, sql: &str, binds: &[Bind], bytes: usize) -> rusqlite::Result<Vec<Row>> {
+        let mut statement = self.prepared(sql, binds)?;
+        let columns = self.columns(sql, &statement)?;
+        let mut rows = statement.raw_query();
+        let (mut page, mut size) = (Vec::new(), 0);
+        while size < bytes
+            && let Some(row) = rows.next()?
+        {
+            let row = Row::of(row, &columns)?;
+            size += row.size();
+            page.push(row);
+        }
+        Ok(page)
+    }
+
     /// Hands on every row that a statement gives, until one is refused.
     pub(crate) fn each(
         &self,

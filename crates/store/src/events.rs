@@ -4,6 +4,7 @@ use domain::{Event, EventNumber, MessageId, NumberedEvent, RunId, SessionId, Tur
 use tokio::sync::watch;
 
 use crate::batch::binds;
+use crate::error::database;
 use crate::head::{Head, not_found};
 use crate::row::Row;
 use crate::stored;
@@ -34,7 +35,8 @@ pub struct Tail {
 }
 
 impl Store {
-    /// The events after `after` (0: from the first), at most `limit`, and the open message.
+    /// The events after `after` (0: from the first), at most `limit` and, but for the last of them, [`Store::PAGE_BYTES`]; and the
+    /// open message.
     ///
     /// # Errors
     /// The session does not exist, for the one who asks.
@@ -45,33 +47,39 @@ impl Store {
         after: EventNumber,
         limit: u32,
     ) -> Result<Tail, StoreError> {
-        let sql = "SELECT 0 AS number, s.events AS at, NULL AS message, NULL AS body, s.owner, s.open_message, s.open_run, \
-                   s.open_model, s.said, s.thought FROM sessions s \
-                   WHERE s.id = $1 UNION ALL SELECT * FROM (SELECT e.number, e.at, e.message, COALESCE(e.body, m.body) AS body, \
-                   NULL AS owner, NULL AS open_message, NULL AS open_run, NULL AS open_model, NULL AS said, NULL AS thought \
-                   FROM events e LEFT JOIN messages m ON m.session_id = e.session_id AND m.position = e.message \
-                   WHERE e.session_id = $1 AND e.number > $2 ORDER BY e.number LIMIT $3) ORDER BY 1";
-        let limit = i64::from(limit.min(Self::LONGEST_PAGE));
-        let rows = self
-            .read("read events", sql, binds![session, after.max(0), limit])
-            .await?;
-        let (header, rows) = rows.split_first().ok_or_else(|| not_found(session))?;
-        if !asker.may_see(session, header.id("owner")?) {
-            return Err(not_found(session));
-        }
-        let events = rows.iter().map(numbered).collect::<Result<Vec<_>, _>>()?;
-        let reached = events.last().map_or(after, |event| event.number);
-        let open = match header.id_or_none("open_message")? {
-            Some(message) if reached >= header.integer("at")? => Some(OpenMessage {
-                message,
-                run: header.id("open_run")?,
-                model: header.text("open_model")?,
-                text: header.text("said")?,
-                thinking: header.text("thought")?,
-            }),
-            _ => None,
-        };
-        Ok(Tail { events, open })
+        const ATTEMPT: &str = "read events";
+        self.read_with(ATTEMPT, move |connection| {
+            let failed = |source| database(ATTEMPT, source);
+            let sql =
+                "SELECT owner, events, open_message, open_run, open_model, said, thought FROM sessions WHERE id = $1";
+            let row = connection.one(sql, &binds![session]).map_err(failed)?;
+            let row = row.ok_or_else(|| not_found(session))?;
+            if !asker.may_see(session, row.id("owner")?) {
+                return Err(not_found(session));
+            }
+            // What was stored since then is left out: all of it is as of one moment.
+            let newest = row.integer("events")?;
+            let sql = "SELECT e.number, e.at, e.message, COALESCE(e.body, m.body) AS body \
+                       FROM events e LEFT JOIN messages m ON m.session_id = e.session_id AND m.position = e.message \
+                       WHERE e.session_id = $1 AND e.number > $2 AND e.number <= $3 ORDER BY e.number LIMIT $4";
+            let limit = i64::from(limit.min(Self::LONGEST_PAGE));
+            let binds = binds![session, after.max(0), newest, limit];
+            let events = connection.page(sql, &binds, Self::PAGE_BYTES).map_err(failed)?;
+            let events = events.iter().map(numbered).collect::<Result<Vec<_>, _>>()?;
+            let reached = events.last().map_or(after, |event| event.number);
+            let open = match row.id_or_none("open_message")? {
+                Some(message) if reached >= newest => Some(OpenMessage {
+                    message,
+                    run: row.id("open_run")?,
+                    model: row.text("open_model")?,
+                    text: row.text("said")?,
+                    thinking: row.text("thought")?,
+                }),
+                _ => None,
+            };
+            Ok(Tail { events, open })
+        })
+        .await
     }
 
     /// Holds the number of the session's newest event, told after each commit. Who waits for it to change, reads `events` and

@@ -59,6 +59,15 @@ impl Row {
         })
     }
 
+    /// Bytes of its texts and blobs.
+    pub(crate) fn size(&self) -> usize {
+        let sizes = self.values.iter().map(|value| match value {
+            Value::Bytes(bytes) => bytes.len(),
+            Value::Null | Value::Integer(_) | Value::Real => 0,
+        });
+        sizes.sum()
+    }
+
     fn value(&self, name: &str) -> Result<&Value, StoreError> {
         let place = self.columns.0.get(name);
         place

@@ -160,6 +160,8 @@ pub(crate) fn door(word: &str) -> Result<Door, StoreError> {
 impl Store {
     /// The most sessions, events, messages or entries that one call returns.
     pub const LONGEST_PAGE: u32 = 1_000;
+    /// A page of events ends with the one that brings it to so many bytes.
+    pub const PAGE_BYTES: usize = 1 << 20;
 
     /// One session.
     ///

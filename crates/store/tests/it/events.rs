@@ -1,7 +1,7 @@
 //! Events: none lost, none doubled, whenever a watcher comes.
 
 use domain::{Delivery, Event};
-use store::{End, Target};
+use store::{End, Store, Target};
 
 use crate::parts::{Place, SYSTEM, begin, soon};
 
@@ -109,4 +109,28 @@ async fn writers_at_once_leave_no_gap() {
     for accepted in sessions {
         assert_eq!(crate::parts::told(&place.store, accepted.session).await.len(), 42);
     }
+}
+
+#[tokio::test]
+async fn a_page_of_large_events_is_small_and_never_empty() {
+    let place = Place::new().await;
+    let session = place.start("first").await.session;
+    let before = place.store.session(SYSTEM, session).await.unwrap().events;
+    let large = |bytes: usize| Event::ModelRetry {
+        model: "m".to_owned(),
+        reason: "x".repeat(bytes),
+    };
+    let events = vec![large(Store::PAGE_BYTES / 2); 3];
+    place.store.record(SYSTEM, session, events).await.unwrap();
+    let alone = vec![large(Store::PAGE_BYTES * 3), large(1)];
+    place.store.record(SYSTEM, session, alone).await.unwrap();
+    let page = async |after: i64| {
+        let page = place.store.events(place.asker(), session, after, 1_000).await.unwrap();
+        let numbers = page.events.iter().map(|event| event.number - before);
+        numbers.collect::<Vec<_>>()
+    };
+    assert_eq!(page(before).await, [1, 2]);
+    assert_eq!(page(before + 2).await, [3, 4]);
+    assert_eq!(page(before + 3).await, [4], "one at least");
+    assert_eq!(page(before + 4).await, [5]);
 }
