@@ -180,7 +180,7 @@ impl Control {
         match self.0.store.compact(Asker::System, compaction).await {
             Ok(events) => {
                 live.note(&mut writing, events);
-                writing.history = None;
+                writing.forget_history();
                 Compacted::Shorter { more }
             }
             Err(StoreError::Stale { .. }) => Compacted::Stale,

@@ -64,6 +64,9 @@ pub struct Config {
     pub approvals_expire: Duration,
     /// The longest prompt, in bytes.
     pub prompt_bytes: usize,
+    /// What all sessions may keep in memory for speed alone, in bytes: their last events, and their histories as models are told
+    /// of them. Beyond it those that were used the longest ago let go of theirs.
+    pub memory_bytes: usize,
     /// Turns that may wait for reserved money to come free; one more is refused as busy.
     pub budget_queue: usize,
     /// How long they wait.
@@ -137,6 +140,7 @@ impl Config {
             token_life: Duration::from_secs(3_600),
             approvals_expire: Duration::from_secs(24 * 3_600),
             prompt_bytes: 1 << 20,
+            memory_bytes: 256 << 20,
             budget_queue: 256,
             budget_wait: Duration::from_secs(10),
         }

@@ -95,7 +95,7 @@ impl Control {
         providers
             .model(&config.model)
             .map_err(|error| ControlError::Invalid(error.to_string()))?;
-        let lives = Arc::new(Lives::default());
+        let lives = Arc::new(Lives::new(config.memory_bytes));
         let mut secrets = providers.credentials();
         secrets.extend(outside.secrets);
         let (broker, told) = match outside.egress {

@@ -31,6 +31,8 @@ pub(crate) struct Cached {
     /// What stands in no line.
     masks: Masks,
     lines: Vec<Line>,
+    /// What the lines take.
+    bytes: usize,
     /// The place of the newest message in the store, which may be told no longer.
     last: i64,
     /// How many of the lines the provider has counted, and the tokens it found, the head included.
@@ -115,6 +117,10 @@ impl Line {
         })
     }
 
+    fn size(&self) -> usize {
+        size_of::<Self>() + self.bytes.len()
+    }
+
     /// Tokens that it likely is.
     pub(crate) fn likely(&self) -> u64 {
         self.bound.div_ceil(3)
@@ -131,11 +137,17 @@ impl Cached {
         &self.lines
     }
 
+    /// What it takes in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Adds a message that was stored.
     pub(crate) fn push(&mut self, message: &Message) {
         self.last += 1;
-        let line = Line::new(&self.providers, &self.model, self.last, message);
-        self.lines.push(line.masked(&self.masks));
+        let line = Line::new(&self.providers, &self.model, self.last, message).masked(&self.masks);
+        self.bytes += line.size();
+        self.lines.push(line);
     }
 
     /// How many of the lines stood in a request that the provider answered.
@@ -165,6 +177,7 @@ impl Cached {
         // A summary has the place of the last message that it stands for, and shows nothing.
         let lines = self.lines.iter_mut();
         for line in lines.filter(|line| line.position == place && line.shows_pictures()) {
+            self.bytes = self.bytes - line.size() + told.size();
             *line = told.clone();
         }
     }
@@ -205,7 +218,7 @@ impl Control {
         model: &Arc<Model>,
     ) -> Result<&'w mut Cached, ControlError> {
         let masks = self.0.secrecy.masks();
-        let known = writing.history.take();
+        let known = writing.take_history();
         let history = match known.filter(|history| history.speaks(model, &masks)) {
             Some(history) => history,
             None => {
@@ -216,7 +229,9 @@ impl Control {
                 history
             }
         };
-        Ok(writing.history.insert(history))
+        let history = writing.put_history(history);
+        live.keep_within_bounds();
+        Ok(history)
     }
 
     async fn read_history(&self, live: &Live, model: &Arc<Model>, masks: Masks) -> Result<Cached, ControlError> {
@@ -239,6 +254,7 @@ impl Control {
             providers: providers.clone(),
             model: Arc::clone(model),
             masks,
+            bytes: lines.iter().map(Line::size).sum(),
             lines,
             last: stored.last,
             counted: None,

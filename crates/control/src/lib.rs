@@ -20,6 +20,7 @@
 //! turns, history, compaction     one call of a model
 //! raw                            calls of models that programs in a sandbox make by themselves
 //! money                          what it may cost, and what it did
+//! memory                         what is kept for speed alone, within bounds
 //! unseen                         pictures that a provider refused
 //! masks                          secrets that no model is told, and none says
 //! traces                         what a collector of traces is told
@@ -43,6 +44,7 @@ mod housing;
 mod link;
 mod live;
 mod masks;
+mod memory;
 mod money;
 mod offer;
 mod prompts;

@@ -1,8 +1,8 @@
 //! What is known of a session while something happens in it. All of it can be had from the store again.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use domain::{
@@ -21,6 +21,7 @@ use crate::approvals::Waits;
 use crate::files::Keeping;
 use crate::history::Cached;
 use crate::housing::Seat;
+use crate::memory::{Memory, Share};
 use crate::offer::Offer;
 use crate::rights::Rights;
 use crate::turns::Speaking;
@@ -57,17 +58,55 @@ pub(crate) struct Live {
     speaking: Mutex<Option<Arc<Speaking>>>,
     /// What was refused to a session that is Belljar's own, of which no row of the store tells.
     refused: Option<Mutex<Vec<String>>>,
+    /// Those in memory, of which it is one.
+    lives: Weak<Lives>,
+    /// When it was used last, in the order of all uses.
+    used: AtomicU64,
 }
 
 /// What only the writer of a session knows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Writing {
     /// The history as models are told of it, where it was needed.
-    pub(crate) history: Option<Cached>,
+    history: Option<Cached>,
+    share: Share,
     /// Places of messages whose pictures a provider refused: models are told a line of words in their stead.
     pub(crate) unseen: BTreeSet<i64>,
     /// The most tokens that prompts which wait to join the run will add.
     pub(crate) joining: u64,
+}
+
+impl Writing {
+    fn new(share: Share) -> Self {
+        Self {
+            history: None,
+            share,
+            unseen: BTreeSet::new(),
+            joining: 0,
+        }
+    }
+
+    /// The history, where it is in memory.
+    pub(crate) fn history(&mut self) -> Option<&mut Cached> {
+        self.history.as_mut()
+    }
+
+    /// Takes the history, which is put back or read anew.
+    pub(crate) fn take_history(&mut self) -> Option<Cached> {
+        self.share.set(0);
+        self.history.take()
+    }
+
+    /// Puts a history in its place.
+    pub(crate) fn put_history(&mut self, history: Cached) -> &mut Cached {
+        self.share.set(history.bytes());
+        self.history.insert(history)
+    }
+
+    /// The history is read anew when it is needed.
+    pub(crate) fn forget_history(&mut self) {
+        self.take_history();
+    }
 }
 
 /// The run under way.
@@ -119,13 +158,13 @@ impl Active {
 }
 
 impl Live {
-    fn new(session: &store::Session) -> Self {
+    fn new(session: &store::Session, lives: &Arc<Lives>) -> Self {
         Self {
             session: session.id,
             owner: session.owner,
-            feed: Feed::new(session.events),
+            feed: Feed::new(session.events, lives.memory.share()),
             seat: Seat::new(session.sandbox.is_some()),
-            writing: tokio::sync::Mutex::default(),
+            writing: tokio::sync::Mutex::new(Writing::new(lives.memory.share())),
             turns: Arc::default(),
             driving: tokio::sync::Mutex::default(),
             rights: Mutex::default(),
@@ -136,17 +175,19 @@ impl Live {
             active: Mutex::default(),
             speaking: Mutex::default(),
             refused: None,
+            lives: Arc::downgrade(lives),
+            used: AtomicU64::default(),
         }
     }
 
     /// Belljar's own, which may do what these layers say, for ever.
-    fn own(session: SessionId, layers: Layers) -> Self {
+    fn own(session: SessionId, layers: Layers, lives: &Arc<Lives>) -> Self {
         Self {
             session,
             owner: UserId::new(),
-            feed: Feed::new(0),
+            feed: Feed::new(0, lives.memory.share()),
             seat: Seat::new(false),
-            writing: tokio::sync::Mutex::default(),
+            writing: tokio::sync::Mutex::new(Writing::new(lives.memory.share())),
             turns: Arc::default(),
             driving: tokio::sync::Mutex::default(),
             rights: Mutex::new(Rights::fixed(layers)),
@@ -157,6 +198,8 @@ impl Live {
             active: Mutex::default(),
             speaking: Mutex::default(),
             refused: Some(Mutex::default()),
+            lives: Arc::downgrade(lives),
+            used: AtomicU64::default(),
         }
     }
 
@@ -216,44 +259,98 @@ impl Live {
     pub(crate) fn note(&self, writing: &mut Writing, events: Vec<NumberedEvent>) {
         if !self.feed.follows(&events) {
             // Somebody else wrote in between.
-            writing.history = None;
+            writing.forget_history();
         }
-        if let Some(history) = &mut writing.history {
+        if let Some(mut history) = writing.take_history() {
             for event in &events {
                 if let Event::Message { message } = &event.event {
                     history.push(message);
                 }
             }
+            writing.put_history(history);
         }
         self.feed.publish(events);
+        self.keep_within_bounds();
+    }
+
+    /// It was used: where all keep more than they may, those that were used before it let go of theirs first.
+    pub(crate) fn keep_within_bounds(&self) {
+        if let Some(lives) = self.lives.upgrade() {
+            self.used
+                .store(lives.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+            lives.keep_within_bounds();
+        }
+    }
+
+    /// Lets go of what the store can bring back, unless it is in use.
+    fn let_go(&self) {
+        self.feed.let_go();
+        if let Ok(mut writing) = self.writing.try_lock() {
+            writing.forget_history();
+        }
     }
 }
 
 /// The sessions in memory.
-#[derive(Debug, Default)]
-pub(crate) struct Lives(Mutex<HashMap<SessionId, Arc<Live>>>);
+#[derive(Debug)]
+pub(crate) struct Lives {
+    all: Mutex<HashMap<SessionId, Arc<Live>>>,
+    memory: Memory,
+    /// The most bytes that they may keep.
+    most: usize,
+    uses: AtomicU64,
+}
 
 impl Lives {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            all: Mutex::default(),
+            memory: Memory::default(),
+            most,
+            uses: AtomicU64::default(),
+        }
+    }
+
+    /// Bytes that they keep for speed alone.
+    pub(crate) fn kept(&self) -> usize {
+        self.memory.bytes()
+    }
+
+    /// Makes room where they keep too much: a quarter of what they may, so that it is not done again at once.
+    fn keep_within_bounds(&self) {
+        if self.kept() <= self.most {
+            return;
+        }
+        let mut lives = self.all();
+        lives.sort_by_cached_key(|live| live.used.load(Ordering::Relaxed));
+        for live in lives {
+            if self.kept() <= self.most / 4 * 3 {
+                return;
+            }
+            live.let_go();
+        }
+    }
+
     pub(crate) fn find(&self, session: SessionId) -> Option<Arc<Live>> {
-        lock(&self.0).get(&session).cloned()
+        lock(&self.all).get(&session).cloned()
     }
 
     /// Everyone of them.
     pub(crate) fn all(&self) -> Vec<Arc<Live>> {
-        lock(&self.0).values().cloned().collect()
+        lock(&self.all).values().cloned().collect()
     }
 
     /// A session of Belljar's own, until it is removed.
-    pub(crate) fn insert_own(&self, session: SessionId, layers: Layers) -> Arc<Live> {
-        self.insert(Live::own(session, layers))
+    pub(crate) fn insert_own(self: &Arc<Self>, session: SessionId, layers: Layers) -> Arc<Live> {
+        self.insert(Live::own(session, layers, self))
     }
 
     pub(crate) fn remove(&self, session: SessionId) {
-        lock(&self.0).remove(&session);
+        lock(&self.all).remove(&session);
     }
 
     fn insert(&self, live: Live) -> Arc<Live> {
-        let mut lives = lock(&self.0);
+        let mut lives = lock(&self.all);
         if lives.len() >= IDLE_KEPT && !lives.contains_key(&live.session) {
             // Nobody but this table knows them, and they have no sandbox: the store can bring them back.
             lives.retain(|_, live| Arc::strong_count(live) > 1 || live.feed.is_watched() || live.seat.is_taken());
@@ -263,6 +360,12 @@ impl Lives {
 }
 
 impl Control {
+    /// Bytes that sessions keep in memory for speed alone.
+    #[must_use]
+    pub fn kept_bytes(&self) -> usize {
+        self.0.lives.kept()
+    }
+
     /// A session, as the asker may see it.
     pub(crate) async fn live(&self, asker: Asker, session: SessionId) -> Result<Arc<Live>, ControlError> {
         if let Some(live) = self.0.lives.find(session) {
@@ -275,7 +378,7 @@ impl Control {
             });
         }
         let stored = self.0.store.session(asker, session).await?;
-        Ok(self.0.lives.insert(Live::new(&stored)))
+        Ok(self.0.lives.insert(Live::new(&stored, &self.0.lives)))
     }
 }
 

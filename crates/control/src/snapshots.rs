@@ -152,7 +152,7 @@ impl Control {
                 let events = control.0.store.rewind(asker, session, found.id).await?;
                 live.owe(Some(found.id));
                 live.note(&mut writing, events);
-                writing.history = None;
+                writing.forget_history();
                 Ok(())
             };
             control.exchange_files(&live, go_back).await?;

@@ -15,7 +15,7 @@ mod feed;
 mod position;
 
 pub use feed::Watched;
-pub(crate) use feed::{Feed, Joined};
+pub(crate) use feed::{Feed, Joined, Told};
 pub use position::{ParsePositionError, Position};
 
 /// Events that are read from the store at a time.
@@ -27,7 +27,7 @@ struct Watcher {
     live: Arc<Live>,
     position: Position,
     missed: VecDeque<Watched>,
-    rest: Option<Receiver<Watched>>,
+    rest: Option<Receiver<Told>>,
 }
 
 impl Control {
@@ -76,14 +76,17 @@ impl Watcher {
                 self.join().await?;
                 continue;
             };
-            match rest.recv().await {
-                Ok(seen) if self.follows(&seen) => {
-                    if let Some(seen) = self.advance(seen) {
-                        return Ok(seen);
-                    }
-                }
-                // Too slow, or something was told out of order: the store knows.
-                Ok(_) | Err(RecvError::Lagged(_) | RecvError::Closed) => self.rest = None,
+            let told = match rest.recv().await {
+                Ok(told) => told.seen().filter(|seen| self.follows(seen)),
+                Err(RecvError::Lagged(_) | RecvError::Closed) => None,
+            };
+            let Some(seen) = told else {
+                // Too slow, or let go of, or told out of order: the store knows.
+                self.rest = None;
+                continue;
+            };
+            if let Some(seen) = self.advance(seen) {
+                return Ok(seen);
             }
         }
     }
@@ -92,7 +95,7 @@ impl Watcher {
         match self.live.feed.join(self.position) {
             Joined::Ready { missed, rest } => {
                 self.missed = missed.into();
-                self.rest = Some(rest);
+                self.rest = rest;
             }
             Joined::Behind => {
                 let (session, after) = (self.live.session, self.position.number);

@@ -266,7 +266,7 @@ impl Control {
         }
         if counted
             && Arc::ptr_eq(&model, &active.model)
-            && let Some(history) = &mut writing.history
+            && let Some(history) = writing.history()
         {
             history.counted(usage.total_input(), usage.output);
         }

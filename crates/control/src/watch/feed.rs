@@ -1,15 +1,19 @@
 //! What happens in one session, for everybody who watches it.
 //!
 //! The feed holds the last events and the message that is being written, and passes on what is new through a bounded ring.
-//! Whoever is too slow for the ring reads the store instead and comes back; nothing here waits for a watcher.
+//! Whoever is too slow for the ring reads the store instead and comes back; nothing here waits for a watcher. The last events
+//! may be let go of at any time: who has not seen them reads the store too.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use domain::{Delta, Event, EventNumber, MessageId, NumberedEvent, ToolCallId};
+use store::Store;
 use tokio::sync::broadcast;
 
 use super::Position;
+use crate::memory::Share;
 
 /// New things that a watcher may be behind before it reads the store.
 const RING: usize = 512;
@@ -25,18 +29,43 @@ pub enum Watched {
     Delta(Arc<Delta>),
 }
 
+/// What travels through the ring. It holds no event: one that was let go of is read from the store.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    Event(Weak<NumberedEvent>),
+    Delta(Arc<Delta>),
+}
+
+impl Told {
+    /// What it tells; none where that was let go of.
+    pub(crate) fn seen(self) -> Option<Watched> {
+        match self {
+            Self::Event(event) => event.upgrade().map(Watched::Event),
+            Self::Delta(delta) => Some(Watched::Delta(delta)),
+        }
+    }
+}
+
 /// One session's feed.
 #[derive(Debug)]
 pub(crate) struct Feed {
     state: Mutex<State>,
-    ring: broadcast::Sender<Watched>,
+    ring: broadcast::Sender<Told>,
 }
 
 #[derive(Debug)]
 struct State {
     last: EventNumber,
-    recent: VecDeque<Arc<NumberedEvent>>,
+    recent: VecDeque<Recent>,
+    share: Share,
     open: Option<Open>,
+}
+
+/// An event that is kept.
+#[derive(Debug)]
+struct Recent {
+    event: Arc<NumberedEvent>,
+    bytes: usize,
 }
 
 /// The message that is being written.
@@ -51,10 +80,10 @@ struct Open {
 /// Where a watcher stands after it joined.
 #[derive(Debug)]
 pub(crate) enum Joined {
-    /// Everything it has not seen, and what brings the rest.
+    /// What it has not seen, and what brings the rest; none where that is more than is looked at at a time: it joins again.
     Ready {
         missed: Vec<Watched>,
-        rest: broadcast::Receiver<Watched>,
+        rest: Option<broadcast::Receiver<Told>>,
     },
     /// What it has not seen is no longer here: it reads the store first, up to this event.
     Behind,
@@ -62,11 +91,12 @@ pub(crate) enum Joined {
 
 impl Feed {
     /// The feed of a session whose last event has this number.
-    pub(crate) fn new(last: EventNumber) -> Self {
+    pub(crate) fn new(last: EventNumber, share: Share) -> Self {
         Self {
             state: Mutex::new(State {
                 last,
                 recent: VecDeque::new(),
+                share,
                 open: None,
             }),
             ring: broadcast::Sender::new(RING),
@@ -93,7 +123,7 @@ impl Feed {
             }
             if event.number > state.last + 1 {
                 // Somebody stored events and was stopped before it could tell: watchers find the gap and read the store.
-                state.recent.clear();
+                state.let_go();
             }
             state.last = event.number;
             match &event.event {
@@ -110,12 +140,9 @@ impl Feed {
                 _ => {}
             }
             let event = Arc::new(event);
-            if state.recent.len() == RECENT {
-                state.recent.pop_front();
-            }
-            state.recent.push_back(Arc::clone(&event));
+            state.keep(Arc::clone(&event));
             // Nobody watches: nobody needs to hear it.
-            let _ = self.ring.send(Watched::Event(event));
+            let _ = self.ring.send(Told::Event(Arc::downgrade(&event)));
         }
     }
 
@@ -130,7 +157,7 @@ impl Feed {
         };
         let offset = open.text.len() as u64;
         open.text.push_str(words);
-        let _ = self.ring.send(Watched::Delta(Arc::new(Delta::Text {
+        let _ = self.ring.send(Told::Delta(Arc::new(Delta::Text {
             message,
             offset,
             text: words.to_owned(),
@@ -148,7 +175,7 @@ impl Feed {
         };
         let offset = open.thinking.len() as u64;
         open.thinking.push_str(words);
-        let _ = self.ring.send(Watched::Delta(Arc::new(Delta::Thinking {
+        let _ = self.ring.send(Told::Delta(Arc::new(Delta::Thinking {
             message,
             offset,
             text: words.to_owned(),
@@ -159,7 +186,7 @@ impl Feed {
     pub(crate) fn progress(&self, call: ToolCallId, text: String) {
         let _ = self
             .ring
-            .send(Watched::Delta(Arc::new(Delta::ToolProgress { call, text })));
+            .send(Told::Delta(Arc::new(Delta::ToolProgress { call, text })));
     }
 
     /// Whether anybody watches.
@@ -174,19 +201,30 @@ impl Feed {
         if position.number + 1 < first {
             return Joined::Behind;
         }
-        let mut missed: Vec<_> = state
+        let unseen = state
             .recent
             .iter()
-            .filter(|event| event.number > position.number)
-            .map(|event| Watched::Event(Arc::clone(event)))
-            .collect();
+            .filter(|recent| recent.event.number > position.number);
+        let (mut missed, mut bytes) = (Vec::new(), 0);
+        for recent in unseen {
+            if bytes >= Store::PAGE_BYTES {
+                return Joined::Ready { missed, rest: None };
+            }
+            bytes += recent.bytes;
+            missed.push(Watched::Event(Arc::clone(&recent.event)));
+        }
         if let Some(open) = &state.open {
             missed.extend(open.behind(position));
         }
         Joined::Ready {
             missed,
-            rest: self.ring.subscribe(),
+            rest: Some(self.ring.subscribe()),
         }
+    }
+
+    /// Lets go of the last events: who needs them reads the store.
+    pub(crate) fn let_go(&self) {
+        self.state().let_go();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -197,6 +235,23 @@ impl Feed {
 impl State {
     fn is_open(&self, message: MessageId) -> bool {
         self.open.as_ref().is_some_and(|open| open.message == message)
+    }
+
+    fn keep(&mut self, event: Arc<NumberedEvent>) {
+        let mut kept = self.share.bytes();
+        if self.recent.len() == RECENT
+            && let Some(oldest) = self.recent.pop_front()
+        {
+            kept -= oldest.bytes;
+        }
+        let bytes = size(&event);
+        self.recent.push_back(Recent { event, bytes });
+        self.share.set(kept + bytes);
+    }
+
+    fn let_go(&mut self) {
+        self.recent = VecDeque::new();
+        self.share.set(0);
     }
 }
 
@@ -229,5 +284,27 @@ impl Open {
             .chain(text)
             .map(|delta| Watched::Delta(Arc::new(delta)))
             .collect()
+    }
+}
+
+/// Bytes that an event has in memory, about: as many as it is written with, and its frame.
+fn size(event: &NumberedEvent) -> usize {
+    let mut written = Counted(size_of::<NumberedEvent>());
+    // What cannot be written was never stored.
+    let _ = serde_json::to_writer(&mut written, event);
+    written.0
+}
+
+/// Counts what is written, and forgets it.
+struct Counted(usize);
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

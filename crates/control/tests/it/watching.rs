@@ -161,3 +161,63 @@ async fn who_comes_late_and_to_another_process_sees_the_same() {
     );
     assert!(world.store.session(Asker::System, accepted.session).await.is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_kept_of_sessions_stays_within_bounds_and_watchers_miss_nothing() {
+    const MOST: usize = 1 << 20;
+    let differs = Differs {
+        config: |config| config.memory_bytes = MOST,
+        ..Differs::default()
+    };
+    let world = Arc::new(World::new(differs).await);
+    let text = "x".repeat(MOST / 8);
+    let mut sessions = Vec::new();
+    for _ in 0..3 {
+        world.will_say("One.");
+        let accepted = world.prompt(&text).await;
+        world.done(&accepted).await;
+        sessions.push(accepted.session);
+        for _ in 0..4 {
+            world.will_say("And one more.");
+            let target = store::Target::Session(accepted.session);
+            let next = world.prompt_to(target, &text, domain::Delivery::Restart).await;
+            world.done(&next).await;
+            // The history of the session that was used last may be more than all may keep.
+            assert!(world.control.kept_bytes() <= 2 * MOST, "{}", world.control.kept_bytes());
+        }
+    }
+    assert!(world.control.kept_bytes() > 0);
+    for session in sessions {
+        let newest = world.store.session(Asker::System, session).await.unwrap().events;
+        let watched = world.control.watch(world.asker, session, 0.into()).await.unwrap();
+        let watched = watched.take(usize::try_from(newest).unwrap());
+        let numbers = watched.map(|next| next.unwrap().0.number);
+        let numbers: Vec<i64> = within("all events", numbers.collect()).await;
+        assert_eq!(numbers, (1..=newest).collect::<Vec<_>>());
+        world.assert_whole(session).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_watches_what_is_kept_by_nobody_misses_nothing() {
+    let differs = Differs {
+        config: |config| config.memory_bytes = 0,
+        ..Differs::default()
+    };
+    let world = Arc::new(World::new(differs).await);
+    world.will_call(&[("a", "wait")]);
+    let text = "word ".repeat(500);
+    world.models.next(Answer::Say(Speech::text(&text)));
+    let accepted = world.prompt("go").await;
+    let tasks = lifecycle::Tasks::new();
+    let watching: Vec<_> = [1, 5, usize::MAX]
+        .map(|patience| tasks.spawn(watcher(Arc::clone(&world), accepted.session, patience)))
+        .into();
+    world.inside.made_so_many(1).await;
+    world.inside.release();
+    for watching in watching {
+        let seen = within("a watcher to see the end", watching).await.unwrap();
+        seen.assert_whole();
+        assert_eq!(seen.whole.as_deref(), Some(text.as_str()));
+    }
+}

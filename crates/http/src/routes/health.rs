@@ -51,6 +51,11 @@ pub(crate) async fn get_metrics(State(doors): State<Doors>, _: Caller) -> impl I
             count(sandboxes.warm),
         ),
     ]);
+    gauges.push((
+        "belljar_sessions_kept_bytes",
+        "What sessions keep in memory for speed alone.",
+        count(doors.control.kept_bytes()),
+    ));
     // Without an answer nothing is said of them.
     if let Ok(behind) = doors.control.sessions_behind().await {
         gauges.push((
