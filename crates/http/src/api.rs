@@ -25,6 +25,7 @@ use crate::routes::{
     approvals, audit, backup, events, files, health, images, models, people, policy, prompts, proxy, sandboxes,
     sessions, snapshots, usage,
 };
+use crate::streams::Streams;
 use crate::{authenticate, metrics};
 
 /// What handlers work with.
@@ -36,6 +37,7 @@ pub(crate) struct Doors {
     /// A folder of our own for files that live for moments.
     pub(crate) scratch: PathBuf,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) streams: Streams,
     /// Told when the server stops: streams end.
     pub(crate) stop: lifecycle::Stop,
     /// Told when a token may have been taken back: streams look whether theirs is still good.
@@ -172,6 +174,7 @@ pub fn router(parts: Parts) -> Router {
         models: parts.models.into(),
         scratch: parts.scratch,
         metrics: Arc::new(Metrics::new(Instant::now())),
+        streams: Streams::default(),
         stop: parts.stop,
         doubts: Arc::default(),
     };

@@ -26,7 +26,7 @@ pub(crate) struct ErrorBody {
 /// What is wrong.
 #[derive(Serialize, ToSchema)]
 struct ErrorDetail {
-    /// For programs: `unauthorized`, `denied`, `not_found`, `invalid`, `conflict`, `too_large`, `budget_exhausted`, `unavailable`, `internal`…
+    /// For programs: `unauthorized`, `denied`, `not_found`, `invalid`, `conflict`, `too_large`, `too_many`, `budget_exhausted`, `unavailable`, `internal`…
     code: &'static str,
     /// For people: what was wrong, and what would be right.
     message: String,
@@ -66,6 +66,11 @@ impl ApiError {
             "too_large",
             format!("the body of this request may have {most} bytes at most"),
         )
+    }
+
+    /// There are as many as there may be.
+    pub(crate) fn too_many(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message)
     }
 
     /// The body did not come in time.

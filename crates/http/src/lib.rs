@@ -13,6 +13,7 @@
 //! * `error`: every no
 //! * `routes`: a file for each kind of thing
 //! * `metrics`: what Prometheus reads
+//! * `streams`: how many event streams a user has
 
 mod api;
 mod authenticate;
@@ -22,6 +23,7 @@ mod manual;
 mod metrics;
 mod routes;
 mod server;
+mod streams;
 
 pub use api::{Parts, description, router};
 pub use manual::manual;

@@ -48,7 +48,7 @@ pub(crate) enum Frame {
 }
 
 /// Watch a session: its events so far, then what happens. Each frame's id is `number` or `number:offset`; whoever returns with the last one
-/// as `Last-Event-ID` gets the rest, nothing lost and nothing doubled.
+/// as `Last-Event-ID` gets the rest, nothing lost and nothing doubled. A user may have 128 streams open; one more is answered with 429.
 #[utoipa::path(get, path = "/sessions/{session}/events", tag = "sessions",
     params(("session" = SessionId, Path), WatchEvents, ("Last-Event-ID" = Option<String>, Header, description = "The id of the last frame that arrived.")),
     responses((status = 200, description = "Server-sent events.", body = Frame, content_type = "text/event-stream")))]
@@ -70,6 +70,7 @@ pub(crate) async fn watch_events(
         .map_err(|error| ApiError::invalid(error.to_string()))?
         .unwrap_or_default();
     let asker = caller.asker();
+    let place = doors.streams.enter(caller.0.user.id)?;
     let watched = if query.follow.unwrap_or(true) {
         doors.control.watch(asker, session, from).await?.boxed()
     } else {
@@ -77,7 +78,7 @@ pub(crate) async fn watch_events(
             .await?
             .boxed()
     };
-    let open = doors.metrics.open_stream();
+    let open = (place, doors.metrics.open_stream());
     // An error ends the stream; whoever watches returns with the id of the last frame.
     let frames = watched.scan(open, |_, seen| {
         let frame = seen.ok().and_then(|(position, seen)| frame(position, &seen));

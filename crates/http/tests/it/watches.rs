@@ -97,3 +97,31 @@ async fn threat_068_a_stream_ends_with_the_token_that_opened_it() {
     world.work(&session, "and go on").await;
     assert!(stays.next().await.is_some(), "another token's stream goes on");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_user_has_no_more_streams_than_are_good_for_others() {
+    let world = World::new().await;
+    let session = world.worked("hello").await;
+    let path = format!("/api/v1/sessions/{session}/events");
+    let mut open = Vec::new();
+    let refused = loop {
+        let response = world.get(&path, &world.ada).await;
+        if response.status() != 200 {
+            break response;
+        }
+        open.push(response);
+        assert!(open.len() <= 128);
+    };
+    assert_eq!((open.len(), refused.status().as_u16()), (128, 429));
+    let error: Value = refused.json().await.unwrap();
+    assert_eq!(error["error"]["code"], "too_many");
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(message.contains("close those that you no longer read"), "{message}");
+    // Others have their own.
+    assert_eq!(world.get(&path, &world.admin).await.status(), 200);
+    drop(open);
+    testkit::eventually_async("a place to be free again", async || {
+        (world.get(&path, &world.ada).await.status() == 200).then_some(())
+    })
+    .await;
+}
