@@ -22,8 +22,10 @@ use crate::history::dialect;
 use crate::live::{Active, Live, lock};
 use crate::money::{self, Meter};
 
-/// Attempts to store what a model said, while the disk is full or the like.
+/// Attempts to store what a model said, where the store fails otherwise than for want of room.
 const STORED_WITHIN: u32 = 6;
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A reply and who gave it.
 struct Spoken {
@@ -333,20 +335,29 @@ impl Control {
         Err(refusal)
     }
 
-    /// Tries to store something that was paid for, also while the disk is full for a moment.
+    /// Stores something that was paid for. While the disk is full it waits for room, as long as that takes.
     async fn insist<T, F: Future<Output = Result<T, StoreError>>>(
         &self,
         attempt: impl Fn() -> F,
     ) -> Result<T, StoreError> {
-        for attempts in 0.. {
+        let mut attempts = 0;
+        loop {
             match attempt().await {
-                Err(StoreError::DiskFull { .. } | StoreError::Database { .. }) if attempts < STORED_WITHIN => {
-                    sleep(Duration::from_millis(100) * 2_u32.pow(attempts)).await;
+                Err(full @ StoreError::DiskFull { .. }) => {
+                    if attempts == 0 {
+                        tracing::warn!(
+                            error = with_causes(&full),
+                            "a model's reply is kept in memory until there is room for it: free some on the store's disk"
+                        );
+                    }
                 }
+                Err(StoreError::Database { .. }) if attempts < STORED_WITHIN => {}
                 done => return done,
             }
+            let pause = Duration::from_millis(100) * 2_u32.pow(attempts.min(STORED_WITHIN));
+            sleep(pause.min(LONGEST_PAUSE)).await;
+            attempts += 1;
         }
-        attempt().await
     }
 }
 

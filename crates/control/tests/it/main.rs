@@ -12,6 +12,7 @@ mod files;
 mod generations;
 mod hostile;
 mod killing;
+mod no_room;
 mod pictures;
 mod prompts;
 mod raw;
