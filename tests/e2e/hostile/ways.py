@@ -106,11 +106,11 @@ def mcp():
     later("mcp tools/list", to_harness, "/mcp", rpc("tools/list", {}))
     for service in TOLD["services"]:
         for how in ECHOES:
-            call = {"name": f"{service}_say", "arguments": {"how": how, "text": "x"}}
-            later(f"tool {service}_say {how}", to_harness, "/mcp", rpc("tools/call", call))
-        call = {"name": f"{service}_fail", "arguments": {"status": "500"}}
-        later(f"tool {service}_fail", to_harness, "/mcp", rpc("tools/call", call))
-    for name in ["mirror_hidden", "mirror_constructor", "__proto___say", "", "mirror", "mirror.say", "belljar_token", "../turns"]:
+            call = {"name": f"{service}-say", "arguments": {"how": how, "text": "x"}}
+            later(f"tool {service}-say {how}", to_harness, "/mcp", rpc("tools/call", call))
+        call = {"name": f"{service}-fail", "arguments": {"status": "500"}}
+        later(f"tool {service}-fail", to_harness, "/mcp", rpc("tools/call", call))
+    for name in ["mirror-hidden", "mirror-constructor", "__proto__-say", "", "mirror", "mirror.say", "belljar-token", "../turns"]:
         later(f"tool {name!r}", to_harness, "/mcp", rpc("tools/call", {"name": name, "arguments": {"how": "raw"}}))
     for method in [
         "resources/list",
@@ -254,7 +254,7 @@ def in_the_background():
 def a_tool(dice):
     service = dice.choice(TOLD["services"])
     arguments = {"how": dice.choice(ECHOES), "text": dice.choice(["x", "credential-brokered", "../", "\u2028"])}
-    return to_harness("/mcp", rpc(dice.choice(["tools/call", "tools/call", "tools/list"]), {"name": f"{service}_say", "arguments": arguments}))
+    return to_harness("/mcp", rpc(dice.choice(["tools/call", "tools/call", "tools/list"]), {"name": f"{service}-say", "arguments": arguments}))
 
 
 def a_question(dice):

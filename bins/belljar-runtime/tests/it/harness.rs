@@ -126,7 +126,7 @@ async fn threat_017_many_large_messages_do_not_swell_in_memory() {
     // Half a million numbers each, which take thirty times their bytes once they are read.
     let script = r#"
 import socket, threading
-body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"crm_get","arguments":[' + b'0,' * 500000 + b'0]}}'
+body = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"crm-get","arguments":[' + b'0,' * 500000 + b'0]}}'
 head = b'POST /mcp HTTP/1.1\r\nhost: 127.0.0.1:3129\r\nconnection: close\r\ncontent-length: %d\r\n\r\n'
 said = set()
 def send():
@@ -244,12 +244,12 @@ async fn methods_are_tools_and_a_call_goes_the_way_of_every_call() {
     let listed = rpc(&jail, "tools/list", json!({})).await;
     let tools = listed["result"]["tools"].as_array().unwrap();
     let names: BTreeSet<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    assert!(names.contains("crm_echo") && !names.contains("crm_remove"), "{names:?}");
+    assert!(names.contains("crm-echo") && !names.contains("crm-remove"), "{names:?}");
     assert_eq!(tools[0]["inputSchema"]["type"], "object");
-    let called = rpc(&jail, "tools/call", json!({"name": "crm_echo", "arguments": {"a": 1}})).await;
+    let called = rpc(&jail, "tools/call", json!({"name": "crm-echo", "arguments": {"a": 1}})).await;
     assert_eq!(called["result"]["structuredContent"], json!({"a": 1}));
     assert_eq!(called["result"]["content"][0]["text"], r#"{"a":1}"#);
-    let failed = rpc(&jail, "tools/call", json!({"name": "crm_limited", "arguments": {}})).await;
+    let failed = rpc(&jail, "tools/call", json!({"name": "crm-limited", "arguments": {}})).await;
     assert_eq!(failed["result"]["isError"], true);
     assert!(
         failed["result"]["content"][0]["text"]
@@ -261,7 +261,7 @@ async fn methods_are_tools_and_a_call_goes_the_way_of_every_call() {
     let large = rpc(
         &jail,
         "tools/call",
-        json!({"name": "crm_large", "arguments": {"pieces": 3}}),
+        json!({"name": "crm-large", "arguments": {"pieces": 3}}),
     )
     .await;
     assert!(
@@ -281,9 +281,50 @@ async fn methods_are_tools_and_a_call_goes_the_way_of_every_call() {
 }
 
 #[tokio::test]
+async fn threat_080_tools_of_two_services_never_share_a_name() {
+    let jail = Jail::claimed().await;
+    let both = Grants {
+        services: vec![
+            services::service("crm", &["x_find"]),
+            services::service("crm_x", &["find"]),
+        ],
+        ..Grants::default()
+    };
+    let second = Grants {
+        services: both.services[1..].to_vec(),
+        ..Grants::default()
+    };
+    jail.linked.prepare(true, both).await.unwrap();
+    jail.call("exec", json!({ "code": "return 1" })).await;
+    let listed = rpc(&jail, "tools/list", json!({})).await;
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let names: Vec<&str> = tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["crm-x_find", "crm_x-find"]);
+    for name in names {
+        rpc(&jail, "tools/call", json!({"name": name, "arguments": {}})).await;
+    }
+    let asked = |jail: &Jail| -> Vec<(String, String)> {
+        let asked = jail.handler.asked.lock().unwrap();
+        asked
+            .iter()
+            .map(|asked| (asked.service.clone(), asked.method.clone()))
+            .collect()
+    };
+    let own = |service: &str, method: &str| (service.to_owned(), method.to_owned());
+    assert_eq!(asked(&jail), [own("crm", "x_find"), own("crm_x", "find")]);
+
+    // What the first was called is nobody's when it is gone.
+    jail.linked.prepare(true, second).await.unwrap();
+    jail.call("exec", json!({ "code": "return 1" })).await;
+    let refused = rpc(&jail, "tools/call", json!({"name": "crm-x_find", "arguments": {}})).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert_eq!(asked(&jail).len(), 2);
+}
+
+#[tokio::test]
 async fn threat_070_what_is_no_tool_is_not_called() {
     let jail = granted().await;
-    for name in ["crm_remove", "crm_constructor", "crm.echo", "", "__proto__", "crm_"] {
+    for name in ["crm-remove", "crm-constructor", "crm.echo", "", "__proto__", "crm-"] {
         let refused = rpc(&jail, "tools/call", json!({"name": name, "arguments": {}})).await;
         assert_eq!(refused["error"]["code"], -32602, "{name}: {refused}");
     }

@@ -11,14 +11,18 @@ use crate::jail::{Jail, exec, limits, words};
 pub(crate) fn grants() -> Grants {
     let methods = ["echo", "text", "bytes", "large", "cut", "together", "limited", "denied"];
     Grants {
-        services: vec![ServiceGrant {
-            name: "crm".to_owned(),
-            summary: "Customers and what was said to them.".to_owned(),
-            methods: methods.map(str::to_owned).to_vec(),
-            types: "declare namespace services.crm { function echo(args: {}): Promise<unknown>; }".to_owned(),
-            tools: methods.map(tool).to_vec(),
-        }],
+        services: vec![service("crm", &methods)],
         ..Grants::default()
+    }
+}
+
+pub(crate) fn service(name: &str, methods: &[&str]) -> ServiceGrant {
+    ServiceGrant {
+        name: name.to_owned(),
+        summary: "Customers and what was said to them.".to_owned(),
+        methods: methods.iter().map(|&name| name.to_owned()).collect(),
+        types: format!("declare namespace services.{name} {{ function echo(args: {{}}): Promise<unknown>; }}"),
+        tools: methods.iter().map(|name| tool(name)).collect(),
     }
 }
 

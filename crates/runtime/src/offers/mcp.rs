@@ -1,6 +1,6 @@
 //! Services as tools of the Model Context Protocol: streamable HTTP without sessions, one JSON answer to each request.
 //!
-//! A tool is a method, called `service_method`. A call goes the way of a call from `exec`: the control plane decides on it,
+//! A tool is a method, called `service-method`: no name of either has a `-`, so no two have one name. A call goes the way of a call from `exec`: the control plane decides on it,
 //! audits it, and adds what authenticates it. (modelcontextprotocol.io, revision 2025-11-25, and those before.)
 
 use base64::Engine;
@@ -130,14 +130,12 @@ fn tool(name: &str, method: &MethodGrant) -> Value {
 }
 
 impl Offered {
-    /// The tools: name, service, method. Of two that would have one name only the first is there.
+    /// The tools: name, service, method.
     fn tools(&self) -> impl Iterator<Item = (String, &ServiceGrant, &MethodGrant)> {
-        let mut known = std::collections::HashSet::new();
         self.services
             .iter()
             .flat_map(|service| service.tools.iter().map(move |method| (service, method)))
-            .map(|(service, method)| (format!("{}_{}", service.name, method.name), service, method))
-            .filter(move |(name, ..)| known.insert(name.clone()))
+            .map(|(service, method)| (format!("{}-{}", service.name, method.name), service, method))
     }
 
     async fn call_tool(&self, params: &Value) -> Result<Value, (i32, String)> {

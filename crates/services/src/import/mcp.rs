@@ -1,10 +1,11 @@
 //! From the tools of an MCP server to a folder `services/<name>/`, and their approval.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::operation::matches;
 use super::write::{self, inline, pretty, quoted};
@@ -56,10 +57,17 @@ impl McpOptions {
 pub fn mcp(options: &McpOptions, tools: &[Value]) -> Result<Imported, ImportError> {
     let mut left_out = Vec::new();
     let mut chosen: Vec<(String, &Value)> = Vec::new();
+    let sharing = sharing(tools);
     for tool in tools {
         let name = tool["name"].as_str().unwrap_or_default();
-        let method = method_name(name, chosen.iter().map(|(method, _)| method.as_str()).collect());
-        let is_chosen = |pattern: &String| matches(pattern, name) || matches(pattern, &method);
+        let base = method_name(name);
+        let others = sharing.get(&base).filter(|names| names.len() > 1);
+        let method = others.map_or_else(|| base.clone(), |_| told_apart(&base, name));
+        let is_chosen = |pattern: &String| {
+            [name, base.as_str(), method.as_str()]
+                .iter()
+                .any(|name| matches(pattern, name))
+        };
         if !options.only.is_empty() && !options.only.iter().any(is_chosen) {
             continue;
         }
@@ -69,6 +77,26 @@ pub fn mcp(options: &McpOptions, tools: &[Value]) -> Result<Imported, ImportErro
                 why: "the server has two of this name".to_owned(),
             });
             continue;
+        }
+        if chosen.iter().any(|(taken, _)| *taken == method) {
+            left_out.push(LeftOut {
+                what: format!("tool {name}"),
+                why: format!("another one is called {method} already"),
+            });
+            continue;
+        }
+        if let Some(names) = others {
+            let called = names
+                .iter()
+                .map(|name| format!("{name} is {}", told_apart(&base, name)));
+            left_out.push(LeftOut {
+                what: format!("the name {base}"),
+                why: format!(
+                    "{} tools would have it, so none has: {}",
+                    names.len(),
+                    called.collect::<Vec<_>>().join(", ")
+                ),
+            });
         }
         chosen.push((method, tool));
     }
@@ -160,20 +188,29 @@ fn definition(options: &McpOptions, chosen: &[(String, &Value)]) -> String {
     toml
 }
 
-/// A method's name for a tool: an identifier that nobody has yet.
-fn method_name(tool: &str, taken: BTreeSet<&str>) -> String {
-    let base = match write::lower_name(tool) {
+/// The names of tools that would make the same method's name, by that name.
+fn sharing(tools: &[Value]) -> BTreeMap<String, BTreeSet<&str>> {
+    let mut sharing = BTreeMap::<_, BTreeSet<_>>::new();
+    for name in tools.iter().map(|tool| tool["name"].as_str().unwrap_or_default()) {
+        sharing.entry(method_name(name)).or_default().insert(name);
+    }
+    sharing
+}
+
+/// A method's name for a tool: an identifier.
+fn method_name(tool: &str) -> String {
+    match write::lower_name(tool) {
         name if name.is_empty() => "tool".to_owned(),
         name if !is_identifier(&name) => format!("{name}Tool"),
         name => name,
-    };
-    let mut name = base.clone();
-    let mut number = 2;
-    while taken.contains(name.as_str()) {
-        name = format!("{base}{number}");
-        number += 1;
     }
-    name
+}
+
+/// A name for a tool whose own would be another's too. It depends on no order of the server's: what was granted to one is never
+/// the other's when both are imported anew.
+fn told_apart(base: &str, tool: &str) -> String {
+    let base: String = base.chars().take(55).collect();
+    format!("{base}_{}", hex::encode(&Sha256::digest(tool)[..4]))
 }
 
 /// What a server says now of the tools that a service was made of.

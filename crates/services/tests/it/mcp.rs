@@ -2,7 +2,8 @@
 
 use lifecycle::Tasks;
 use serde_json::json;
-use services::Code;
+use services::import::{McpOptions, mcp};
+use services::{Code, Server};
 
 use crate::rig::{KEY, Upstream, ok, status};
 use crate::shop::{Shop, ShopRig, ask, find, load, plain};
@@ -128,6 +129,56 @@ async fn threat_080_the_list_is_asked_for_and_not_taken_from_where_the_server_sa
     shop.set_tools(vec![find(), changed]);
     let failure = ask(&rig.again(), "read", json!({})).await.unwrap_err();
     assert_eq!(failure.code, Code::SchemaChanged);
+}
+
+#[tokio::test]
+async fn threat_080_tools_whose_methods_would_share_a_name_are_told_apart_and_said() {
+    let alike = ["find-user", "find_user", "find.user"];
+    let import = |tools: &[serde_json::Value], only: &[&str]| {
+        let options = McpOptions {
+            name: "shop".to_owned(),
+            server: Server::Url {
+                url: "http://shop.example/mcp".to_owned(),
+                headers: Vec::new(),
+            },
+            auth: None,
+            only: only.iter().map(|&only| only.to_owned()).collect(),
+        };
+        mcp(&options, tools).unwrap()
+    };
+    let shop = Shop::new(false);
+    let tools: Vec<_> = alike.map(plain).into_iter().chain([plain("read")]).collect();
+    shop.set_tools(tools.clone());
+    for name in alike {
+        shop.set_answer(name, json!({ "content": [{ "type": "text", "text": name }] }));
+    }
+    let rig = ShopRig::import(shop.listen(&Tasks::new()).await).await;
+    let imported = import(&tools, &[]);
+    for (name, method) in alike.iter().zip(&imported.methods) {
+        assert!(method.starts_with("findUser_"), "{method}");
+        assert_eq!(rig.ask(method, json!({})).await.unwrap()["text"], *name);
+    }
+    rig.fails("findUser", json!({}), Code::UnknownMethod).await;
+    let said = &imported.left_out;
+    assert_eq!((said.len(), said[0].what.as_str()), (1, "the name findUser"));
+    assert!(alike.iter().all(|name| said[0].why.contains(name)), "{}", said[0].why);
+
+    // The server's order decides nothing, and neither does what is chosen of them.
+    let turned: Vec<_> = tools.iter().rev().cloned().collect();
+    let again = import(&turned, &["find*"]).methods;
+    assert!(again.iter().rev().eq(&imported.methods[..3]), "{again:?}");
+    assert_eq!(import(&turned, &["find_user"]).methods, imported.methods[1..2]);
+    assert_eq!(import(&turned, &["findUser"]).methods, again);
+
+    // Of two that were approved under one name, none can be meant.
+    let file = rig.folder.path().join("shop/tools.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut approved: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    approved.push(plain("read"));
+    std::fs::write(&file, json!(approved).to_string()).unwrap();
+    let mistakes = services::Catalogue::load(&[rig.folder.path()]).1;
+    assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+    assert!(mistakes[0].problem.contains("two tools \"read\""), "{}", mistakes[0]);
 }
 
 #[tokio::test]

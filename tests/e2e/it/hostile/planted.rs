@@ -319,7 +319,7 @@ impl Planted {
             "question 16",
             "again-",
             "route /v1/chat/completions",
-            "tool mirror_say",
+            "tool mirror-say",
             "access ",
             "later service",
         ] {

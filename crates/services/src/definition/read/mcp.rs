@@ -181,10 +181,18 @@ pub(super) fn method(table: Table<'_>, name: &str, tools: &Tools, schemas: &Sche
     let tool = table.required("tool", "\"the server's name of it\"");
     let pin = table.required("pin", "\"sha256:…\"");
     let approved = tool.zip(tools.0.as_ref()).and_then(|(tool, source)| {
-        let mut all = source.value.as_array().into_iter().flatten();
-        let found = all.find(|approved| approved["name"] == *tool);
+        let all = source.value.as_array().into_iter().flatten();
+        let mut named = all.filter(|approved| approved["name"] == *tool);
+        let found = named.next();
         if found.is_none() {
             table.mistake("tool", format!("the tool {tool:?} is not in {FILE}"), REMEDY);
+        }
+        if named.next().is_some() {
+            table.mistake(
+                "tool",
+                format!("{FILE} has two tools {tool:?}, and nobody knows which was approved"),
+                "take away the one that you did not approve",
+            );
         }
         found
     });

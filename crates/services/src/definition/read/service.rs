@@ -18,6 +18,9 @@ const KINDS: [&str; 4] = ["http", "sql", "mcp", "script"];
 /// The file of a definition.
 const FILE: &str = "service.toml";
 
+/// The service of Belljar itself, in which code asks for access.
+const OWN: &str = "belljar";
+
 /// Reads the definition in a folder.
 pub(crate) fn read(folder: &Path) -> Result<Service, Vec<Mistake>> {
     let source = Source::read(&folder.join(FILE))?;
@@ -110,6 +113,14 @@ fn name(table: &Table<'_>, folder: &Path) -> Option<String> {
     let name = table.required("name", &format!("{folder:?}"))?;
     if !is_identifier(name) {
         table.mistake("name", format!("{name:?} can be no service's name"), NAME_RULE);
+        return None;
+    }
+    if name == OWN {
+        table.mistake(
+            "name",
+            "what Belljar itself offers is called so, and nothing else would be called by it",
+            "give the service another name, and its folder too",
+        );
         return None;
     }
     if name != folder {
