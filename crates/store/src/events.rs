@@ -52,7 +52,7 @@ impl Store {
             let failed = |source| database(ATTEMPT, source);
             let sql =
                 "SELECT owner, events, open_message, open_run, open_model, said, thought FROM sessions WHERE id = $1";
-            let row = connection.one(sql, &binds![session]).map_err(failed)?;
+            let row = connection.one(sql, &[session.into()]).map_err(failed)?;
             let row = row.ok_or_else(|| not_found(session))?;
             if !asker.may_see(session, row.id("owner")?) {
                 return Err(not_found(session));
