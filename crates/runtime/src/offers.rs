@@ -47,6 +47,9 @@ const CONNECTIONS: usize = 64;
 /// Calls under way at once; further ones wait, but not for ever.
 const CALLS: usize = 16;
 const PLACE_TIME: Duration = Duration::from_secs(60);
+/// Attempts to listen where the offer before still does, and how far apart they are.
+const LISTEN_ATTEMPTS: u32 = 500;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(10);
 
 /// What is offered, if anything is.
 pub(crate) struct Offers {
@@ -130,13 +133,29 @@ impl Offers {
         if offered.services.is_empty() && offered.models.is_empty() {
             return;
         }
-        match listen() {
-            Ok(listener) => {
-                tasks.spawn_until_stopped(accept(listener, offered, tasks.clone()));
+        let first = listen();
+        let accepting = tasks.clone();
+        tasks.spawn_until_stopped(async move {
+            match until_free(first).await {
+                Ok(listener) => accept(listener, offered, accepting).await,
+                Err(error) => warn!(%error, "cannot listen at port {HARNESS_PORT}: programs can ask no model"),
             }
-            Err(error) => warn!(%error, "cannot listen at port {HARNESS_PORT}: programs can ask no model"),
+        });
+    }
+}
+
+/// What came of listening, tried again for a moment while the offer before still has the port.
+async fn until_free(mut listener: io::Result<TcpListener>) -> io::Result<TcpListener> {
+    for _ in 0..LISTEN_ATTEMPTS {
+        match &listener {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+                listener = listen();
+            }
+            _ => break,
         }
     }
+    listener
 }
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
