@@ -195,7 +195,7 @@ fn asked(models: &Models) -> anyhow::Result<Vec<Value>> {
 /// Whether a request is the harness's: its model has the methods as tools.
 fn is_by_tools(body: &Value) -> bool {
     let tools = body["tools"].as_array();
-    tools.is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "customers_list"))
+    tools.is_some_and(|tools| tools.iter().any(|tool| tool["name"] == "customers-list"))
 }
 
 fn script(body: &[u8]) -> Say {
@@ -228,7 +228,7 @@ fn page_by_page(messages: &[Value]) -> Say {
     Say::Calls(
         KINDS
             .iter()
-            .map(|kind| (format!("{kind}_list"), input.clone()))
+            .map(|kind| (format!("{kind}-list"), input.clone()))
             .collect(),
     )
 }
