@@ -340,23 +340,25 @@ impl Control {
         &self,
         attempt: impl Fn() -> F,
     ) -> Result<T, StoreError> {
-        let mut attempts = 0;
+        let (mut full, mut failed) = (0, 0);
         loop {
-            match attempt().await {
-                Err(full @ StoreError::DiskFull { .. }) => {
-                    if attempts == 0 {
+            let attempts = match attempt().await {
+                Err(error @ StoreError::DiskFull { .. }) => {
+                    if full == 0 {
                         tracing::warn!(
-                            error = with_causes(&full),
+                            error = with_causes(&error),
                             "a model's reply is kept in memory until there is room for it: free some on the store's disk"
                         );
                     }
+                    &mut full
                 }
-                Err(StoreError::Database { .. }) if attempts < STORED_WITHIN => {}
+                // A disk that was full for long takes nothing from what another failure is allowed.
+                Err(StoreError::Database { .. }) if failed < STORED_WITHIN => &mut failed,
                 done => return done,
-            }
-            let pause = Duration::from_millis(100) * 2_u32.pow(attempts.min(STORED_WITHIN));
+            };
+            let pause = Duration::from_millis(100) * 2_u32.pow(STORED_WITHIN.min(*attempts));
             sleep(pause.min(LONGEST_PAUSE)).await;
-            attempts += 1;
+            *attempts += 1;
         }
     }
 }
