@@ -1,7 +1,8 @@
 //! Services as tools of the Model Context Protocol: streamable HTTP without sessions, one JSON answer to each request.
 //!
-//! A tool is a method, called `service-method`: no name of either has a `-`, so no two have one name. A call goes the way of a call from `exec`: the control plane decides on it,
-//! audits it, and adds what authenticates it. (modelcontextprotocol.io, revision 2025-11-25, and those before.)
+//! A tool is a method, called `service-method`: no name of either has a `-`, so no two have one name. A call goes the way of a
+//! call from `exec`: the control plane decides on it, audits it, and adds what authenticates it. (modelcontextprotocol.io,
+//! revision 2025-11-25, and those before.)
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

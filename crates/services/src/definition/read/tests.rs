@@ -91,6 +91,13 @@ result = "Thing"
 }
 
 #[test]
+fn no_service_is_called_as_belljars_own() {
+    let said = said(&HEAD.replacen("shop", "belljar", 1), &[]);
+    let expected = "service.toml:1: what Belljar itself offers is called so";
+    assert!(said.iter().any(|said| said.starts_with(expected)), "{said:?}");
+}
+
+#[test]
 fn a_mistake_in_another_file_names_that_file() {
     let service = format!(
         "{HEAD}[methods.find]\nsummary = \"Find\"\naccess = \"read\"\nrequest = \"GET /items\"\nresult = \"Item\"\n"
