@@ -5,7 +5,6 @@
 
 pub mod trial;
 
-use std::fs;
 use std::os::fd::BorrowedFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sandbox::{ProviderError, inside};
 
 use crate::cgroup::Group;
-use crate::process::Process;
+use crate::process::{self, Process};
 
 /// How long the runtime may take to be started once the container is made; it takes thousandths of that.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,8 +82,7 @@ pub fn require_own_kernel(
 
 /// Whether this machine's kernel was told so by a process.
 fn says_that_it_holds(pid: i32) -> bool {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-    name.is_ok_and(|name| name.trim_end().as_bytes() == inside::LISTED_NAME.to_bytes())
+    process::name(pid).is_ok_and(|name| name == inside::LISTED_NAME.to_bytes())
 }
 
 /// For any other reason than the list it is somebody else's to notice, and to say why.

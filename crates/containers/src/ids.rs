@@ -14,6 +14,7 @@ use sandbox::ProviderError;
 
 use crate::attempt::{Attempt, unless_missing};
 use crate::maker::IDS;
+use crate::process;
 use crate::record::{Folder, make_folder};
 
 /// Where all host agents of a machine look. Gone with a restart of the machine, as sandboxes are.
@@ -114,12 +115,7 @@ impl Ids {
 
 /// The ranges from an id on of which processes live; one that ends meanwhile is none.
 fn inhabited(first: u32) -> HashSet<u32> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let statuses = processes.filter_map(|process| fs::read_to_string(process.path().join("status")).ok());
-    let users = statuses.filter_map(|status| {
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-        line.split_whitespace().next()?.parse::<u32>().ok()
-    });
+    let users = process::all().filter_map(process::user);
     users
         .filter_map(|uid| uid.checked_sub(first))
         .map(|above| first + above / IDS * IDS)

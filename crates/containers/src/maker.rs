@@ -52,8 +52,8 @@ pub trait Maker: fmt::Debug + Send + Sync + 'static {
     /// Where something cannot be removed.
     fn forget(&self, id: SandboxId) -> Result<(), ProviderError>;
 
-    /// Buries what ended of a sandbox without having been in its groups then; it has these users. Blocks.
-    fn bury(&self, _users: &Range<u32>) {}
+    /// Buries what ended of a sandbox without having been in its groups then; it has these users. `finished`: it lived once. Blocks.
+    fn bury(&self, _users: &Range<u32>, _finished: bool) {}
 
     /// Whether it stops a sandbox's processes itself, as freezing its groups would do them harm.
     fn stops(&self) -> bool {

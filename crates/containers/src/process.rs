@@ -1,6 +1,9 @@
-//! A sandbox's PID 1, seen from outside.
+//! Processes, seen from outside: a sandbox's PID 1, and the commands that make it.
 
-use std::fs;
+mod boot;
+mod crew;
+mod seen;
+
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,13 +13,33 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde::{Deserialize, Serialize};
 
-/// Names a process for ever: the number is given to others later, the number and the start time are not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+use self::boot::Boot;
+pub use self::crew::{Crew, end_noted};
+use self::seen::Stat;
+pub use self::seen::has_argument;
+pub(crate) use self::seen::{all, name, user};
+
+/// How long what ends may take until it has ended.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Names a process for ever: the number is given to others later, the number, the start time and the boot are not.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Identity {
     /// The number.
     pub pid: i32,
     /// In ticks since the machine was started.
     started: u64,
+    /// The boot since which the ticks are counted; none where an earlier release wrote it down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    boot: Option<Boot>,
+}
+
+impl Identity {
+    /// Whether both name the same process, as far as each says.
+    fn is(&self, other: &Self) -> bool {
+        let boots = self.boot.zip(other.boot);
+        (self.pid, self.started) == (other.pid, other.started) && boots.is_none_or(|(one, other)| one == other)
+    }
 }
 
 /// A process that can be waited for, whoever its parent is.
@@ -42,19 +65,25 @@ impl Process {
     pub fn open(pid: i32) -> io::Result<Self> {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         let handle = pidfd_open(Pid::from_raw(pid).ok_or_else(gone)?, PidfdFlags::empty())?;
-        let started = start_time(pid)?;
-        Ok(Self {
-            identity: Identity { pid, started },
-            handle,
-        })
+        let identity = Identity {
+            pid,
+            started: Stat::of(pid)?.started,
+            boot: Boot::now(),
+        };
+        Ok(Self { identity, handle })
     }
 
-    /// The process of that identity; none if it has ended.
+    /// The process of that identity; none if it has ended, and it is buried if that falls to us.
     #[must_use]
     pub fn find(identity: Identity) -> Option<Self> {
-        Self::open(identity.pid)
+        let process = Self::open(identity.pid)
             .ok()
-            .filter(|process| process.identity == identity && process.lives())
+            .filter(|process| process.identity.is(&identity))?;
+        if process.lives() {
+            return Some(process);
+        }
+        process.bury();
+        None
     }
 
     /// Whether it has not ended.
@@ -104,45 +133,25 @@ impl Process {
     }
 }
 
-/// Takes every process of these users that has ended, and falls to us, off the list of processes: also those that nobody knew.
+/// Takes every process of these users that ends, and falls to us, off the list of processes: also those that nobody knew.
 pub fn bury_all_of(users: &Range<u32>) {
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
-        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-        let field = |name: &str| {
-            status
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.split_whitespace().next())
-        };
-        let user = field("Uid:").and_then(|user| user.parse().ok());
-        if field("State:") == Some("Z")
-            && user.is_some_and(|user| users.contains(&user))
-            && let Some(pid) = Pid::from_raw(pid)
+    for pid in seen::all() {
+        if seen::user(pid).is_some_and(|user| users.contains(&user))
+            && let Ok(process) = Process::open(pid)
+            && Stat::of(pid).is_ok_and(|stat| stat.ends)
         {
-            // Where it falls to another, this is refused.
-            let _not_ours = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
+            process.ends_within(PATIENCE);
+            process.bury();
         }
     }
 }
 
-fn start_time(pid: i32) -> io::Result<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The name in parentheses may hold anything, spaces and parentheses too; the start is the 20th field behind it.
-    stat.rsplit_once(')')
-        .and_then(|(_, fields)| fields.split_ascii_whitespace().nth(19))
-        .and_then(|field| field.parse().ok())
-        .ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("/proc/{pid}/stat has no start time"),
-            )
-        })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
     use std::process::Command;
 
     use super::*;
@@ -157,9 +166,44 @@ mod tests {
         };
         assert!(Process::find(process.identity).is_some());
         assert!(Process::find(later).is_none());
+        // What is written down is read again.
+        let written = serde_json::to_string(&process.identity).unwrap();
+        let read = |text: &str| serde_json::from_str::<Identity>(text).unwrap();
+        assert!(Process::find(read(&written)).is_some());
+        // The same number at the same time after another start of the machine is somebody else.
+        let boot = String::from(Boot::now().unwrap());
+        let other = written.replace(&boot, &"0".repeat(boot.len()));
+        assert_ne!(other, written);
+        assert!(Process::find(read(&other)).is_none());
+        // An earlier release did not say.
+        let before = format!(r#"{{"pid":{},"started":{}}}"#, child.id(), process.identity.started);
+        assert!(Process::find(read(&before)).is_some());
         process.kill();
         assert!(process.ends_within(Duration::from_secs(30)));
         assert!(Process::find(process.identity).is_none());
-        child.wait().unwrap();
+        assert!(Stat::of(process.identity.pid).is_err(), "it was not buried");
+        assert!(child.wait().is_err());
+    }
+
+    #[test]
+    fn whoever_has_ended_is_buried_whatever_it_called_itself() {
+        let first = 3_950_000_000;
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(OsStr::from_bytes(b"\xff)\nUid:\t0"));
+        std::fs::copy("/bin/true", &program).unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let child = loop {
+            // Another test that starts a program this moment has the file open for writing, until its program runs.
+            match Command::new(&program).uid(first + 7).spawn() {
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {}
+                spawned => break spawned.unwrap(),
+            }
+        };
+        let pid = child.id().cast_signed();
+        assert!(Process::open(pid).unwrap().ends_within(Duration::from_secs(30)));
+        bury_all_of(&(first..first + 7));
+        assert!(Stat::of(pid).is_ok(), "somebody else's was buried");
+        bury_all_of(&(first..first + 8));
+        assert!(Stat::of(pid).is_err(), "it was overlooked");
     }
 }

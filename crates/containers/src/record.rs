@@ -53,6 +53,15 @@ struct Versioned {
     version: u32,
 }
 
+/// Why a record is there and cannot be read.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// A newer release can.
+    Newer(ProviderError),
+    /// Nobody can.
+    Lost(ProviderError),
+}
+
 /// The folder of one sandbox.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
@@ -74,6 +83,12 @@ impl Folder {
         self.0.join("link")
     }
 
+    /// Where the command is noted that makes its container: [`crate::process::Crew`].
+    #[must_use]
+    pub fn crew(&self) -> PathBuf {
+        self.0.join("crew")
+    }
+
     pub(crate) fn make(&self) -> Result<(), ProviderError> {
         // Root inside, who is nobody here, must be able to pass.
         make_folder(&self.0, 0o711)
@@ -89,23 +104,30 @@ impl Folder {
     }
 
     /// The record; none where not even that was written.
-    pub(crate) fn read(&self) -> Result<Option<Record>, ProviderError> {
+    pub(crate) fn read(&self) -> Result<Option<Record>, Unread> {
         let path = self.0.join(RECORD);
         let attempt = || format!("read {}", path.display());
         let text = match fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            read => read.attempt(attempt)?,
+            read => read.attempt(attempt).map_err(Unread::Lost)?,
         };
-        let Versioned { version } = serde_json::from_slice(&text).attempt(attempt)?;
+        let understood = serde_json::from_slice(&text).attempt(attempt);
+        let Versioned { version } = understood.map_err(Unread::Lost)?;
         if version > Record::VERSION {
             let words = format!(
                 "it was written by a newer release, as version {version}, and this one reads no later than version {}: start \
                  the newer release again",
                 Record::VERSION
             );
-            return Err(ProviderError::failed(attempt(), words));
+            return Err(Unread::Newer(ProviderError::failed(attempt(), words)));
         }
-        serde_json::from_slice(&text).attempt(attempt).map(Some)
+        let record: Record = serde_json::from_slice(&text).attempt(attempt).map_err(Unread::Lost)?;
+        let name = record.spec.id.to_string();
+        if !self.0.ends_with(&name) {
+            let words = format!("it is what is written down of sandbox {name}");
+            return Err(Unread::Lost(ProviderError::failed(attempt(), words)));
+        }
+        Ok(Some(record))
     }
 
     /// Writes down that the sandbox is only held still for a moment: whoever finds it so lets it go on.
@@ -167,7 +189,11 @@ pub fn make_folder(path: &Path, mode: u32) -> Result<(), ProviderError> {
             .create(parent)
             .attempt(attempt)?;
     }
-    DirBuilder::new().mode(mode).create(path).attempt(attempt)
+    match DirBuilder::new().mode(mode).create(path) {
+        // Somebody made it this moment.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        made => made.attempt(attempt),
+    }
 }
 
 #[cfg(test)]
@@ -181,12 +207,29 @@ mod tests {
         folder.make().unwrap();
         // Whatever else stands in it.
         fs::write(folder.path().join(RECORD), r#"{ "version": 2, "spec": "elsewhere" }"#).unwrap();
-        let refused = folder.read().unwrap_err();
+        let Err(Unread::Newer(refused)) = folder.read() else {
+            panic!("it was read");
+        };
         let why = std::error::Error::source(&refused).unwrap().to_string();
         assert!(refused.to_string().contains("record.json"), "{refused}");
         assert!(
             why.starts_with("it was written by a newer release, as version 2,"),
             "{why}"
         );
+    }
+
+    #[test]
+    fn a_record_that_says_nothing_is_lost() {
+        let all = tempfile::tempdir().unwrap();
+        let folder = Folder::new(all.path().join("sandbox"));
+        folder.make().unwrap();
+        assert!(folder.read().unwrap().is_none());
+        for nothing in ["", "{", "null", r#"{ "version": 1 }"#, r#"{ "version": "2" }"#] {
+            fs::write(folder.path().join(RECORD), nothing).unwrap();
+            assert!(matches!(folder.read(), Err(Unread::Lost(_))), "{nothing}");
+        }
+        fs::remove_file(folder.path().join(RECORD)).unwrap();
+        fs::create_dir(folder.path().join(RECORD)).unwrap();
+        assert!(matches!(folder.read(), Err(Unread::Lost(_))));
     }
 }

@@ -130,10 +130,11 @@ fn children() -> Vec<Pid> {
     listed.split_ascii_whitespace().filter_map(process_of).collect()
 }
 
-/// The process that a thread is of; none where it is gone.
+/// The process that a thread is of; none where it is gone. What it calls itself stands before that, and need be no text.
 fn process_of(thread: &str) -> Option<Pid> {
-    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    let status = std::fs::read(format!("/proc/{thread}/status")).ok()?;
+    let mut lines = status.split(|byte| *byte == b'\n');
+    let process = std::str::from_utf8(lines.find_map(|line| line.strip_prefix(b"Tgid:"))?).ok()?;
     Pid::from_raw(process.trim().parse().ok()?)
 }
 
@@ -148,6 +149,7 @@ mod tests {
         let (run, ends) = std::sync::mpsc::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();
         let lives = std::thread::spawn(move || {
+            rustix::thread::set_name(c"\xff)\nTgid:\t1").unwrap();
             tell.send(rustix::thread::gettid().as_raw_nonzero().to_string())
                 .unwrap();
             ends.recv().unwrap_err();

@@ -14,7 +14,7 @@ use containers::filtered::{require_list, require_own_kernel};
 use containers::kernel::Kernel;
 use containers::maker::{Maker, Order};
 use containers::overlay::leave_mount_namespace;
-use containers::process::{Process, bury_all_of};
+use containers::process::{Crew, Process, bury_all_of};
 use containers::stamp;
 use domain::SandboxId;
 use sandbox::ProviderError;
@@ -82,26 +82,20 @@ impl OciMaker {
             None => command.arg("run"),
             Some(kept) => command.arg("restore").arg("--image-path").arg(kept),
         };
-        let child = command
+        command
             .args(["--detach", "--bundle"])
             .arg(folder.path())
             .arg("--pid-file")
             .arg(&pid_file)
             .arg(id.to_string())
             .stdout(words.writer().attempt(attempt)?)
-            .stderr(words.writer().attempt(attempt)?)
-            .spawn();
-        let mut child = child.map_err(|error| ProviderError::Machine {
+            .stderr(words.writer().attempt(attempt)?);
+        let crew = Crew::start(command, Some(&folder.crew())).map_err(|error| ProviderError::Machine {
             lacks: format!(
                 "the OCI runtime {name} cannot be run ({error}); install it (apt-get install runc) or name another"
             ),
         })?;
-        let ended = Process::open(child.id().cast_signed()).is_ok_and(|process| process.ends_within(PATIENCE));
-        if !ended {
-            // It may have ended this instant; then there is nothing to kill.
-            let _gone = child.kill();
-        }
-        let status = child.wait().attempt(attempt)?;
+        let status = crew.finish(PATIENCE).attempt(attempt)?;
         if !status.success() {
             return Err(ProviderError::failed(attempt(), format!("{status}: {}", words.last())));
         }
@@ -145,15 +139,9 @@ impl OciMaker {
     fn ask(&self, words: &[&str], id: SandboxId) -> io::Result<Output> {
         let mut command = self.command();
         command.args(words).arg(id.to_string());
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        let asking = Process::open(child.id().cast_signed());
-        thread::scope(|side_by_side| {
-            side_by_side.spawn(|| match &asking {
-                Ok(asking) if !asking.ends_within(ANSWER) => asking.kill(),
-                _ => {}
-            });
-            child.wait_with_output()
-        })
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (output, _in_time) = Crew::start(command, None)?.output(|asking| asking.ends_within(ANSWER))?;
+        Ok(output)
     }
 }
 
@@ -238,9 +226,10 @@ impl Maker for OciMaker {
         self.order("resume", id, "in state running")
     }
 
-    /// What opens files for a kernel of its own ends with it, by itself.
-    fn bury(&self, users: &Range<u32>) {
-        if self.kernel == Kernel::Own {
+    /// What opens files for a kernel of its own ends with it, by itself; what was to become a container ends when the OCI runtime
+    /// does.
+    fn bury(&self, users: &Range<u32>, finished: bool) {
+        if self.kernel == Kernel::Own || !finished {
             bury_all_of(users);
         }
     }

@@ -2,12 +2,12 @@
 //!
 //! They were made by a stranger, who has ended: nobody changes them while they are read, and what they are put into is empty.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use containers::process::has_argument;
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, open, openat2};
 
 use crate::root::{SHARED, TEMPORARY};
@@ -82,8 +82,5 @@ fn archive(folder: &Path, place: &str) -> PathBuf {
 }
 
 fn opens_files(process: i32) -> bool {
-    let arguments = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    arguments
-        .split(|byte| *byte == 0)
-        .any(|argument| argument == OPENER.as_bytes())
+    has_argument(process, OPENER.as_bytes())
 }

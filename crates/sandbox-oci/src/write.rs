@@ -4,11 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use containers::process::Process;
-use sys::child::end_with_parent;
+use containers::process::{Crew, Process};
 
 /// How long each may take, and how often it is looked how much there is.
 const WITHIN: Duration = Duration::from_secs(30);
@@ -16,16 +14,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Runs a program that writes into a folder. Where it takes too long, or that holds more than `most` bytes, it is ended.
 pub(crate) fn watched(mut command: Command, into: &Path, most: u64) -> io::Result<()> {
-    // This thread waits for its end. Where this process is killed meanwhile, it would go on in what the next one clears.
-    end_with_parent(&mut command);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let writing = Process::open(child.id().cast_signed());
-    let (output, stopped) = thread::scope(|side_by_side| {
-        let watching = side_by_side.spawn(|| writing.ok().and_then(|writing| watch(&writing, into, most)));
-        let output = child.wait_with_output();
-        (output, watching.join().unwrap_or_default())
-    });
-    let output = output?;
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let (output, stopped) = Crew::start(command, None)?.output(|writing| watch(writing, into, most))?;
     if let Some(why) = stopped {
         return Err(io::Error::other(why));
     }
@@ -39,19 +29,16 @@ pub(crate) fn watched(mut command: Command, into: &Path, most: u64) -> io::Resul
     Ok(())
 }
 
-/// Ends what writes for too long or too much, and says why.
+/// Watches a program until it ends, or writes for too long or too much: then it says why it is to be ended.
 fn watch(writing: &Process, into: &Path, most: u64) -> Option<String> {
     let begun = Instant::now();
     while !writing.ends_within(LOOK_AGAIN) {
-        let why = if begun.elapsed() > WITHIN {
-            format!("they were not written within {} s", WITHIN.as_secs())
-        } else if size(into) > most {
-            too_much(most)
-        } else {
-            continue;
-        };
-        writing.kill();
-        return Some(why);
+        if begun.elapsed() > WITHIN {
+            return Some(format!("they were not written within {} s", WITHIN.as_secs()));
+        }
+        if size(into) > most {
+            return Some(too_much(most));
+        }
     }
     None
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -47,6 +47,28 @@ pub fn end_first(command: &mut Command, thousandths: u16) {
 }
 
 const OWN_SCORE: &CStr = c"/proc/self/oom_score_adj";
+
+/// Has what this command starts write into a file what the kernel says of it in its `stat`, its number and its start among that,
+/// before it does anything: whoever reads the file knows it, whatever has become of this process since. The command holds the
+/// file open as long as it is there.
+pub fn note_itself(command: &mut Command, file: OwnedFd) {
+    let prepare = move || {
+        let own = rustix::fs::open(OWN_STAT, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut said = [0; 1_024];
+        let length = rustix::io::read(&own, &mut said)?;
+        let written = rustix::io::write(&file, &said[..length])?;
+        if written == length {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::StorageFull.into())
+        }
+    };
+    // SAFETY: between fork and exec only what is safe after a fork of a process with threads may happen: these are system calls
+    // on a constant, on the stack, and on descriptors, one of which is the closure's own; errors allocate nothing.
+    unsafe { command.pre_exec(prepare) };
+}
+
+const OWN_STAT: &CStr = c"/proc/self/stat";
 
 /// Hands a socket to what this command starts, as systemd does: descriptor 3, and `LISTEN_FDS`. The process is not named, as it
 /// is not known before it starts; who takes the socket is to do without. The socket is to be open whenever the command starts:
@@ -149,6 +171,7 @@ const fn step(code: u32, value: u32, yes: u8, no: u8) -> libc::sock_filter {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::os::unix::process::ExitStatusExt;
 
     use super::*;
@@ -171,6 +194,20 @@ mod tests {
         command.args(["-c", "cat /proc/self/oom_score_adj"]);
         end_first(&mut command, 1_000);
         assert_eq!(command.output().expect("it runs").stdout, b"1000\n");
+    }
+
+    #[test]
+    fn a_child_is_noted_before_it_runs() {
+        let (mut reading, writing) = io::pipe().expect("a pipe");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$"]);
+        note_itself(&mut command, writing.into());
+        let said = command.output().expect("it runs").stdout;
+        drop(command);
+        let mut noted = String::new();
+        reading.read_to_string(&mut noted).expect("text");
+        let (number, _) = noted.split_once(" (").expect("a number and a name");
+        assert_eq!(number, String::from_utf8_lossy(&said).trim());
     }
 
     #[test]

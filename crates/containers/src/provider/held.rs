@@ -226,9 +226,8 @@ impl Held {
             process.ends_within(PATIENCE);
             process.bury();
         }
-        workshop
-            .maker
-            .bury(&(self.record.root_uid..self.record.root_uid.saturating_add(IDS)));
+        let users = self.record.root_uid..self.record.root_uid.saturating_add(IDS);
+        workshop.maker.bury(&users, self.was_finished());
         if self.record.new_disk && !self.was_finished() {
             workshop.pool.remove(self.record.spec.session)?;
         }

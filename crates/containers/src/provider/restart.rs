@@ -9,12 +9,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use domain::SandboxId;
-use rustix::process::{Pid, Signal, kill_process};
 use sandbox::ProviderError;
 
 use super::{Held, folder};
 use crate::attempt::Attempt;
-use crate::process::Process;
+use crate::process::{Process, end_noted};
+use crate::record::{Folder, Record, Unread};
 use crate::workshop::{self, Workshop};
 
 /// How long a provider that is ending may take to let go.
@@ -68,7 +68,8 @@ pub(super) fn lock(run: &Path) -> Result<File, ProviderError> {
     }
 }
 
-/// The sandboxes that are written down and were made.
+/// The sandboxes that are written down and were made. One of which nothing can be read any more, or that cannot be adopted, is
+/// ended: nobody but it is the worse for that.
 pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>, ProviderError> {
     let all = folder(workshop, "");
     let entries = match fs::read_dir(all.path()) {
@@ -79,51 +80,78 @@ pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>
     for entry in entries {
         let name = entry.attempt(|| format!("list {}", all.path().display()))?.file_name();
         let folder = folder(workshop, &name.to_string_lossy());
-        let Some(record) = folder.read()? else {
-            // Killed before the record was written: nothing else is there yet. Or it was lost: what is there is nobody's.
-            if let Ok(id) = name.to_string_lossy().parse() {
-                clear_unrecorded(workshop, id)?;
-            }
-            folder.remove()?;
-            continue;
-        };
-        let held = Held::new(workshop, record);
-        if workshop.maker.root_uid().is_none() {
-            workshop.ids.keep(held.record.root_uid, &held.folder)?;
-        }
-        let Some(identity) = held.record.process else {
-            // An OCI runtime that was started for it may still be at work.
-            kill_who_works_on(folder.path()).attempt(|| format!("stop who makes {}", folder.path().display()))?;
-            match held.destroy(workshop) {
-                Ok(()) => tracing::info!(sandbox = %held.record.spec.id, "cleared a sandbox that was never finished"),
-                Err(error) => {
-                    held.is_in_the_way(&error);
+        match folder.read() {
+            Ok(Some(record)) => {
+                if let Some(held) = take_over(workshop, record) {
                     found.insert(held.record.spec.id, Arc::new(held));
                 }
             }
-            continue;
-        };
-        let mut process = Process::find(identity);
-        if let Some(session) = held.record.assigned
-            // Killed between writing down whose it is and doing it, perhaps.
-            && let Err(error) = workshop.pool.give(held.record.spec.session, session)
-        {
-            tracing::error!(sandbox = %held.record.spec.id, %session, error = &error as &dyn std::error::Error, "a sandbox cannot be given its session's disk, so it is ended");
-            if let Some(process) = process.take() {
-                process.kill();
-                process.ends_within(PATIENCE);
-                process.bury();
+            // Killed before the record was written: nothing else is there yet. Or it was lost: what is there is nobody's.
+            Ok(None) => clear_unrecorded(workshop, &folder),
+            Err(Unread::Newer(error)) => return Err(error),
+            Err(Unread::Lost(error)) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "what is written down of a sandbox cannot be read, so it is ended; its session's disk stays"
+                );
+                clear_unrecorded(workshop, &folder);
             }
         }
-        held.listens(workshop::listen(&held.folder, held.record.root_uid)?);
-        held.lives(process);
-        if held.folder.was_standing() && held.living().is_ok() {
-            held.go_on()?;
-        }
-        tracing::info!(sandbox = %held.record.spec.id, "adopted a sandbox");
-        found.insert(held.record.spec.id, Arc::new(held));
     }
     Ok(found)
+}
+
+/// Adopts a sandbox that was made, and clears away one that was not, or that cannot be adopted; none where nothing is left of it.
+fn take_over(workshop: &Workshop, record: Record) -> Option<Held> {
+    let held = Held::new(workshop, record);
+    let id = held.record.spec.id;
+    let taken_over = match held.record.process {
+        Some(identity) => adopt(workshop, &held, Process::find(identity)),
+        None => Ok(false),
+    };
+    match taken_over {
+        Ok(true) => {
+            tracing::info!(sandbox = %id, "adopted a sandbox");
+            return Some(held);
+        }
+        Ok(false) => tracing::info!(sandbox = %id, "clearing a sandbox that was never finished"),
+        Err(error) => {
+            tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "a sandbox cannot be adopted, so it is ended");
+        }
+    }
+    // An OCI runtime that was started for it may have left somebody.
+    let cleared = end_noted(&held.folder.crew())
+        .attempt(|| format!("end who makes {}", held.folder.path().display()))
+        .and_then(|()| held.destroy(workshop));
+    if let Err(error) = cleared {
+        held.is_in_the_way(&error);
+        return Some(held);
+    }
+    None
+}
+
+/// Whether a sandbox that was made is adopted, whose PID 1 this is if it lives.
+fn adopt(workshop: &Workshop, held: &Held, mut process: Option<Process>) -> Result<bool, ProviderError> {
+    if let Some(session) = held.record.assigned
+        // Killed between writing down whose it is and doing it, perhaps.
+        && let Err(error) = workshop.pool.give(held.record.spec.session, session)
+    {
+        tracing::error!(sandbox = %held.record.spec.id, %session, error = &error as &dyn std::error::Error, "a sandbox cannot be given its session's disk, so it is ended");
+        if let Some(process) = process.take() {
+            process.kill();
+            process.ends_within(PATIENCE);
+            process.bury();
+        }
+    }
+    held.lives(process);
+    if workshop.maker.root_uid().is_none() {
+        workshop.ids.keep(held.record.root_uid, &held.folder)?;
+    }
+    held.listens(workshop::listen(&held.folder, held.record.root_uid)?);
+    if held.folder.was_standing() && held.living().is_ok() {
+        held.go_on()?;
+    }
+    Ok(true)
 }
 
 /// Removes what was kept of processes and can go on nowhere any more, or was never finished.
@@ -145,42 +173,37 @@ pub(super) fn tidy(workshop: &Workshop, sandboxes: &BTreeMap<SandboxId, Arc<Held
         });
         if !stays {
             tracing::info!(%session, "removing what was kept of processes");
-            workshop.asleep.forget(session)?;
+            if let Err(error) = workshop.asleep.forget(session) {
+                // Whatever is done next with the session's disk removes it, or fails for this reason.
+                tracing::error!(%session, error = &error as &dyn std::error::Error, "what was kept of processes cannot be removed");
+            }
         }
     }
     Ok(())
 }
 
-/// Ends what there is of a sandbox of which nothing is written down.
-fn clear_unrecorded(workshop: &Workshop, id: SandboxId) -> Result<(), ProviderError> {
-    let attempt = || format!("end the processes of sandbox {id}, of which nothing is written down");
-    let group = workshop.maker.group(id);
-    let killed = group.kill().attempt(attempt)?;
-    workshop.maker.forget(id)?;
-    group.remove().attempt(attempt)?;
-    for process in killed {
-        process.ends_within(PATIENCE);
-        process.bury();
-    }
-    Ok(())
-}
-
-/// Kills every process that was given this folder as an argument.
-fn kill_who_works_on(folder: &Path) -> io::Result<()> {
-    let wanted = folder.as_os_str().as_encoded_bytes();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        let pid = entry.file_name().to_string_lossy().parse().ok().and_then(Pid::from_raw);
-        let (Some(pid), Ok(line)) = (pid, fs::read(entry.path().join("cmdline"))) else {
-            continue;
-        };
-        if line.split(|byte| *byte == 0).any(|argument| argument == wanted)
-            && let Ok(process) = Process::open(pid.as_raw_nonzero().get())
-        {
-            // The only failure is that it has ended already.
-            let _ended = kill_process(pid, Signal::KILL);
-            process.ends_within(PATIENCE);
+/// Ends what there is of a sandbox of which nothing is written down, and removes its folder.
+fn clear_unrecorded(workshop: &Workshop, folder: &Folder) {
+    let attempt = || format!("end what is at work in {}", folder.path().display());
+    let clear = || {
+        end_noted(&folder.crew()).attempt(attempt)?;
+        let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
+        if let Ok(id) = name.parse() {
+            let group = workshop.maker.group(id);
+            let killed = group.kill().attempt(attempt)?;
+            workshop.maker.forget(id)?;
+            group.remove().attempt(attempt)?;
+            for process in killed {
+                process.ends_within(PATIENCE);
+                process.bury();
+            }
         }
+        folder.remove()
+    };
+    if let Err(error) = clear() {
+        tracing::error!(
+            error = &error as &dyn std::error::Error,
+            "a sandbox of which nothing is written down could not be cleared away; trying again at the next start"
+        );
     }
-    Ok(())
 }
