@@ -39,7 +39,7 @@ steps:
 "#;
 
 /// Sandboxes fall asleep soon, and one is always ready.
-const SLEEPY: &str = "---\nfreeze_after = \"300ms\"\nhibernate_after = \"700ms\"\nwarm.least = 1\nwarm.most = 1\n";
+const SLEEPY: &str = "---\nfreeze_after = \"500ms\"\nhibernate_after = \"1500ms\"\nwarm.least = 1\nwarm.most = 1\n";
 
 /// Moments are drawn out of so much of what a transition takes; those beyond its end are its end, when it is done and nobody was
 /// told.
@@ -49,25 +49,33 @@ const ALL_AND_MORE: f64 = 1.25;
 enum Transition {
     Claim,
     Sleep,
+    Thaw,
     Wake,
     Replace,
     Snapshot,
     Restore,
+    Remove,
     Fork,
+    Export,
+    Import,
     Archive,
     Upload,
     Download,
 }
 
 impl Transition {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 14] = [
         Self::Claim,
         Self::Sleep,
+        Self::Thaw,
         Self::Wake,
         Self::Replace,
         Self::Snapshot,
         Self::Restore,
+        Self::Remove,
         Self::Fork,
+        Self::Export,
+        Self::Import,
         Self::Archive,
         Self::Upload,
         Self::Download,
@@ -116,10 +124,18 @@ impl Case<'_> {
     fn prepare(&self, transition: Transition) {
         let (belljar, session) = (self.belljar, self.session.as_str());
         match transition {
-            Transition::Wake => self.sleeps(),
+            Transition::Thaw => self.is_told("frozen"),
+            Transition::Wake => self.is_told("hibernated"),
             Transition::Replace => self.dies(),
             Transition::Restore => {
                 belljar.done(&["snapshot", "save", session, "--name", "before"]);
+                self.put("more");
+            }
+            Transition::Remove => {
+                belljar.done(&["snapshot", "save", session, "--name", "before"]);
+            }
+            Transition::Import => {
+                belljar.done(&["snapshot", "export", session, &self.archive()]);
                 self.put("more");
             }
             Transition::Download => {
@@ -129,12 +145,28 @@ impl Case<'_> {
         }
     }
 
-    fn sleeps(&self) {
-        eventually_asked("the session to sleep", || {
+    fn is_told(&self, expected: &str) {
+        eventually_asked(expected, || {
             let events = self.belljar.transcript(&self.session);
             let state = events.of("sandbox").last().map(|event| event["state"].clone());
-            state.is_some_and(|state| state == "hibernated").then_some(())
+            state.is_some_and(|state| state == expected).then_some(())
         });
+    }
+
+    /// Where the session's workspace is exported to.
+    fn archive(&self) -> String {
+        let file = self.belljar.path(&format!("{}.tar.zst", self.session));
+        file.to_string_lossy().into_owned()
+    }
+
+    /// The files are what they were first, whether or not there is one that was put beside them.
+    fn are_whole_beside_more(&self) {
+        let files = look(self.belljar, &self.session);
+        let without: String = files
+            .split_inclusive('\n')
+            .filter(|line| !line.ends_with("/more\n"))
+            .collect();
+        assert_eq!(without, self.files, "neither the one nor the other");
     }
 
     /// Wakes it, and kills its sandbox before it sleeps again.
@@ -158,12 +190,18 @@ impl Case<'_> {
     fn start(&self, transition: Transition) -> Option<Child> {
         let session = self.session.as_str();
         let claimed = format!("{session}-claimed");
+        let archive = self.archive();
         let words: Vec<&str> = match transition {
             Transition::Claim => vec!["run", "--session", &claimed, "make files"],
-            Transition::Wake | Transition::Replace | Transition::Download => vec!["run", "--session", session, "again"],
+            Transition::Thaw | Transition::Wake | Transition::Replace | Transition::Download => {
+                vec!["run", "--session", session, "again"]
+            }
             Transition::Snapshot => vec!["snapshot", "save", session, "--name", "now"],
             Transition::Restore => vec!["snapshot", "restore", session, "before"],
+            Transition::Remove => vec!["snapshot", "rm", session, "before"],
             Transition::Fork => vec!["fork", session, "--count", "2"],
+            Transition::Export => vec!["snapshot", "export", session, &archive],
+            Transition::Import => vec!["snapshot", "import", session, &archive],
             Transition::Archive => vec!["archive", session],
             Transition::Upload => {
                 self.put("more");
@@ -189,10 +227,14 @@ impl Case<'_> {
                     assert_eq!(made, self.files);
                 }
             }
-            Transition::Sleep | Transition::Wake | Transition::Replace | Transition::Archive | Transition::Download => {
-            }
+            Transition::Sleep
+            | Transition::Thaw
+            | Transition::Wake
+            | Transition::Replace
+            | Transition::Archive
+            | Transition::Download => {}
             Transition::Snapshot => {
-                let kept = lines(belljar, &["snapshot", "list", session, "--json"]).any(|kept| kept["name"] == "now");
+                let kept = self.has_snapshot("now");
                 assert!(kept || !undisturbed, "there is no snapshot");
                 if kept {
                     self.put("large");
@@ -200,13 +242,30 @@ impl Case<'_> {
                 }
             }
             Transition::Restore => {
-                let files = look(belljar, session);
-                let without: String = files
-                    .split_inclusive('\n')
-                    .filter(|line| !line.ends_with("/more\n"))
-                    .collect();
-                assert_eq!(without, self.files, "neither the one nor the other");
+                self.are_whole_beside_more();
                 belljar.done(&["snapshot", "restore", session, "before"]);
+            }
+            Transition::Remove => {
+                let kept = self.has_snapshot("before");
+                assert!(!(kept && undisturbed), "it is still there");
+                if kept {
+                    self.put("large");
+                    belljar.done(&["snapshot", "restore", session, "before"]);
+                    belljar.done(&["snapshot", "rm", session, "before"]);
+                }
+            }
+            Transition::Export => {
+                let archive = self.archive();
+                let exported = fs::exists(&archive).expect("look for a file");
+                assert!(exported || !undisturbed, "nothing was exported");
+                if exported {
+                    self.put("more");
+                    belljar.done(&["snapshot", "import", session, &archive]);
+                }
+            }
+            Transition::Import => {
+                self.are_whole_beside_more();
+                belljar.done(&["snapshot", "import", session, &self.archive()]);
             }
             Transition::Fork => {
                 let sessions = belljar.sessions();
@@ -236,6 +295,10 @@ impl Case<'_> {
         }
         belljar.done(&["run", "--session", session, "again"]);
         assert_eq!(look(belljar, session), self.files);
+    }
+
+    fn has_snapshot(&self, name: &str) -> bool {
+        lines(self.belljar, &["snapshot", "list", &self.session, "--json"]).any(|kept| kept["name"] == name)
     }
 }
 
@@ -317,7 +380,7 @@ fn undisturbed(belljar: &Installation, transition: Transition) -> Duration {
         Some(mut child) => {
             assert!(child.wait().expect("wait for belljar").success(), "{transition:?}");
         }
-        None if transition == Transition::Sleep => case.sleeps(),
+        None if transition == Transition::Sleep => case.is_told("hibernated"),
         None => archived(belljar, &case.session),
     }
     let took = begun.elapsed();
