@@ -397,6 +397,34 @@ impl Control {
         }
     }
 
+    /// Ends a sandbox for this reason, whosever it is; of a session its files stay. A session that is taking it over this moment
+    /// has it first.
+    ///
+    /// # Errors
+    /// It could not be removed, or there is none.
+    pub(crate) async fn evict(&self, status: &SandboxStatus, why: &str) -> Result<(), ProviderError> {
+        let SandboxStatus { id, session, .. } = *status;
+        let Ok(live) = self.live(Asker::System, session).await else {
+            return self.destroy(session, id).await;
+        };
+        let mut seat = live.seat.housed.lock().await;
+        if let Some(housed) = seat.take_if(|housed| housed.id == id) {
+            return self.end(&live, &housed, State::Hibernated, Some(why)).await;
+        }
+        let is_left = {
+            let mut left = lock(&self.0.housing.left);
+            left.get(&session).is_some_and(|left| left.id == id) && left.remove(&session).is_some()
+        };
+        if is_left && let Err(error) = self.revoke_tokens(session, "its sandbox was removed").await {
+            tracing::warn!(%session, error = with_causes(&error), "could not revoke the tokens of a sandbox that is removed");
+        }
+        self.destroy(session, id).await?;
+        if seat.is_none() {
+            self.tell_sandbox(&live, id, State::Hibernated, Some(why)).await;
+        }
+        Ok(())
+    }
+
     /// The same as soon as nobody uses it, so that what is under way is served. Who still uses it after [`SERVED_WITHIN`] is cut
     /// off. Where there is none, nothing is kept of its processes either.
     pub(crate) async fn unhouse_in_peace(&self, live: &Arc<Live>, state: State, reason: &str) {
@@ -463,6 +491,10 @@ impl Control {
         state: State,
         reason: Option<&str>,
     ) -> Result<(), ProviderError> {
+        if state == State::Lost && self.0.tasks.stop().is_cancelled() {
+            // Links end with this process. The next one finds the sandbox.
+            return Ok(());
+        }
         self.cut_off(live, housed, state).await;
         let ended = self.destroy(live.session, housed.id).await;
         let reason = match &ended {

@@ -12,8 +12,8 @@ use store::{Asker, AuditEntry};
 use telemetry::Figures;
 use tokio::time::{Instant, timeout};
 
+use crate::housing::SIDE_BY_SIDE;
 use crate::housing::meters::TransitionFigures;
-use crate::housing::{SIDE_BY_SIDE, State};
 use crate::{Control, ControlError};
 
 /// How long a part may take to answer before it counts as down.
@@ -208,16 +208,9 @@ impl Control {
     /// The one who asks is no admin; there is no such sandbox.
     pub async fn remove_sandbox(&self, asker: Asker, sandbox: SandboxId) -> Result<(), ControlError> {
         only_admins(asker, "remove sandboxes")?;
-        if let Some(live) = self.0.housing.session_of(sandbox) {
-            self.audit_sandbox(asker, "sandbox.remove", sandbox).await?;
-            self.unhouse(&live, Some(sandbox), State::Hibernated, Some(BY_HAND))
-                .await;
-            return Ok(());
-        }
-        let provider = &self.0.housing.provider;
-        provider.status(sandbox).await.map_err(provided)?;
+        let status = self.0.housing.provider.status(sandbox).await.map_err(provided)?;
         self.audit_sandbox(asker, "sandbox.remove", sandbox).await?;
-        provider.destroy(sandbox).await.map_err(provided)
+        self.evict(&status, BY_HAND).await.map_err(provided)
     }
 
     /// Removes every sandbox: those of sessions, whose files are kept and whose runs go on in others, those that wait for a
@@ -233,7 +226,6 @@ impl Control {
         self.0.store.audit(asker, entries.collect()).await?;
         let runs = self.0.dispatch.driven().len();
         self.rest().await;
-        self.remove_left(BY_HAND).await;
         let each = futures::stream::iter(&all);
         each.for_each_concurrent(SIDE_BY_SIDE, |status| self.remove_one(status))
             .await;
@@ -251,10 +243,7 @@ impl Control {
     async fn remove_one(&self, status: &SandboxStatus) {
         if status.builder {
             self.try_to_clear_site(status.session).await;
-        } else if let Some(live) = self.0.housing.session_of(status.id) {
-            self.unhouse(&live, Some(status.id), State::Hibernated, Some(BY_HAND))
-                .await;
-        } else if let Err(error) = self.0.housing.provider.destroy(status.id).await
+        } else if let Err(error) = self.evict(status, BY_HAND).await
             && !matches!(error, ProviderError::NotFound(_))
         {
             tracing::warn!(sandbox = %status.id, error = with_causes(&error), "could not remove a sandbox");

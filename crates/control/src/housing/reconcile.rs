@@ -166,22 +166,6 @@ impl Control {
         }
     }
 
-    /// Removes those of sessions that did not need them.
-    pub(crate) async fn remove_left(&self, why: &str) {
-        let left = std::mem::take(&mut *lock(&self.0.housing.left));
-        for SandboxStatus { id, session, .. } in left.into_values() {
-            if let Err(error) = self.destroy(session, id).await {
-                tracing::warn!(sandbox = %id, error = with_causes(&error), "could not remove a sandbox that nobody used");
-                continue;
-            }
-            if let Ok(live) = self.live(Asker::System, session).await
-                && !live.seat.is_taken()
-            {
-                self.tell_sandbox(&live, id, State::Hibernated, Some(why)).await;
-            }
-        }
-    }
-
     /// Removes sandboxes that are neither a session's nor waiting for one.
     async fn remove_unused(&self, suspects: &mut Suspects<SandboxId>, grace: Duration) -> Result<(), ReconcileError> {
         let listed = self.0.housing.provider.list().await;
