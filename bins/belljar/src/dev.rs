@@ -75,7 +75,7 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
     let gateway = DirectGateway::new(
         providers,
         models,
-        agent::system_prompt(&catalogue, &[]),
+        agent::system_prompt(agent::definitions(), &catalogue, &[]),
         settings.budget.run,
         &screen,
     );

@@ -7,14 +7,11 @@ use std::sync::LazyLock;
 
 use domain::ToolDefinition;
 
+/// Three parts, parted by lines of dashes: what everybody is told, with the table of where to begin; what stands before the
+/// skills; what stands before the services.
 const PROMPT: &str = include_str!("agent.md");
 
-/// How services are used, before their lines.
-const SERVICES: &str = "
-Services, which code in exec calls with `await services.<name>.<method>(args)`. `await describe(\"<name>\")` returns the types
-of a service's methods: read them before the first call. Call in parallel with Promise.all; `writeToFile(path,
-services.x.y(args))` saves a large result without reading it. No key is needed, and none is to be had.
-";
+const PARTED: &str = "\n---\n";
 
 static DEFINITIONS: LazyLock<Vec<ToolDefinition>> = LazyLock::new(|| {
     // The text is part of the program, and a test reads it.
@@ -27,24 +24,35 @@ pub fn definitions() -> &'static [ToolDefinition] {
     &DEFINITIONS
 }
 
-/// The system prompt with what the session may use: the catalogue of its skills, one line a skill, and its services, each
-/// with a summary of one line. What there is none of leaves no trace.
+/// The system prompt for who may use these tools: without the table's rows for others, and with the catalogue of skills, one
+/// line a skill, and the services, each with a summary of one line. What there is none of leaves no trace.
 #[must_use]
-pub fn system_prompt(skills: &str, services: &[(&str, &str)]) -> String {
-    let mut prompt = PROMPT.to_owned();
+pub fn system_prompt(tools: &[ToolDefinition], skills: &str, services: &[(&str, &str)]) -> String {
+    let mut parts = PROMPT.split(PARTED);
+    let mut part = || parts.next().unwrap_or_default();
+    let (everybody, of_skills, of_services) = (part(), part(), part());
     let skills = skills.trim_end();
+    let is_offered =
+        |tool: &str| tools.iter().any(|offered| offered.name == tool) && (tool != "skill" || !skills.is_empty());
+    let rows = everybody.split_inclusive('\n');
+    let mut prompt: String = rows.filter(|row| tool_of(row).is_none_or(is_offered)).collect();
     if !skills.is_empty() {
-        prompt += "\nSkills, to be loaded with the tool `skill` when the request matches:\n";
+        prompt += of_skills;
         prompt += skills;
         prompt.push('\n');
     }
     if !services.is_empty() {
-        prompt += SERVICES;
+        prompt += of_services;
     }
     for (name, summary) in services {
         prompt += &format!("- {name}: {summary}\n");
     }
     prompt
+}
+
+/// The tool that a row of the table names.
+fn tool_of(row: &str) -> Option<&str> {
+    row.strip_prefix("- `")?.split_once("`: ").map(|(tool, _)| tool)
 }
 
 #[cfg(test)]
@@ -71,7 +79,8 @@ mod tests {
     #[test]
     fn the_first_request_is_small() {
         let catalogue = "- data-report: Computes figures from a data file.\n";
-        let bytes = system_prompt(catalogue, &[]).len() + serde_json::to_string(definitions()).unwrap().len();
+        let prompt = system_prompt(definitions(), catalogue, &[]);
+        let bytes = prompt.len() + serde_json::to_string(definitions()).unwrap().len();
         assert!(
             bytes <= 4_700,
             "{bytes} bytes leave too little of 5 kB for a prompt and the frame"
@@ -81,14 +90,41 @@ mod tests {
     #[test]
     fn the_prompt_is_the_same_each_time_and_says_nothing_of_what_there_is_none_of() {
         let services = [("crm", "Customers."), ("issues", "Bugs and wishes.")];
-        let prompt = system_prompt("- a: b\n", &services);
-        assert_eq!(prompt, system_prompt("- a: b", &services));
+        let prompt = system_prompt(definitions(), "- a: b\n", &services);
+        assert_eq!(prompt, system_prompt(definitions(), "- a: b", &services));
         assert!(prompt.contains("matches:\n- a: b\n\nServices, which"), "{prompt}");
         assert!(
             prompt.ends_with("to be had.\n- crm: Customers.\n- issues: Bugs and wishes.\n"),
             "{prompt}"
         );
-        assert!(system_prompt("- a: b", &[]).ends_with("matches:\n- a: b\n"));
-        assert_eq!(system_prompt("\n", &[]), PROMPT);
+        assert!(system_prompt(definitions(), "- a: b", &[]).ends_with("matches:\n- a: b\n"));
+        let bare = system_prompt(definitions(), "\n", &[]);
+        assert!(
+            !bare.contains("kill") && !bare.contains("ervices") && !bare.contains("---"),
+            "{bare}"
+        );
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_tool_that_is_offered() {
+        let rows = |tools: &[ToolDefinition]| {
+            let prompt = system_prompt(tools, "- a: b", &[]);
+            prompt
+                .lines()
+                .filter_map(tool_of)
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            rows(definitions()),
+            ["skill", "read", "safebash", "write", "edit", "exec"]
+        );
+        let some: Vec<_> = definitions()
+            .iter()
+            .filter(|tool| tool.name != "safebash")
+            .cloned()
+            .collect();
+        assert_eq!(rows(&some), ["skill", "read", "write", "edit", "exec"]);
+        assert_eq!(rows(&[]), [""; 0]);
     }
 }

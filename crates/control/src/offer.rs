@@ -107,7 +107,7 @@ impl Control {
                     .iter()
                     .map(|service| (service.name.as_str(), service.summary.as_str()))
                     .collect();
-                agent::system_prompt(&skills::catalogue(skills.iter().copied()), &lines)
+                agent::system_prompt(&tools, &skills::catalogue(skills.iter().copied()), &lines)
             })),
             tools,
             limits: limits.of_run(config.limits),

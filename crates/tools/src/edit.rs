@@ -47,6 +47,7 @@ pub(crate) enum EditError {
 
 /// Replaces a text that occurs once, or every occurrence, and shows the difference.
 pub(crate) async fn edit(tools: &Tools, arguments: Arguments, bounds: Bounds<'_>) -> Answer {
+    bounds.tell("changing", &arguments.path);
     let files = Arc::clone(&tools.files);
     let alone = Arc::clone(&tools.changes).lock_owned().await;
     let most = bounds.output_bytes;

@@ -67,6 +67,7 @@ pub(crate) async fn read(tools: &Tools, arguments: Arguments, bounds: Bounds<'_>
     if offset == 0 || limit == Some(0) {
         return Err(ReadError::Range.into());
     }
+    bounds.tell("reading", &path);
     let range = lines::Range {
         first: offset,
         count: limit.unwrap_or(u64::MAX),
@@ -80,7 +81,10 @@ pub(crate) async fn read(tools: &Tools, arguments: Arguments, bounds: Bounds<'_>
     });
     match found.await? {
         Found::Shown(parts) => Ok(parts),
-        Found::Pdf => pdf(tools, &path, range, bounds).await,
+        Found::Pdf => {
+            bounds.tell("taking the text out of", &path);
+            pdf(tools, &path, range, bounds).await
+        }
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) enum SkillError {
 
 /// Loads a skill's body, or another of its files.
 pub(crate) async fn skill(tools: &Tools, arguments: Arguments, bounds: Bounds<'_>) -> Answer {
+    bounds.tell("loading", &arguments.name);
     let files = Arc::clone(&tools.files);
     let grants = tools.grants();
     let most = bounds.output_bytes;

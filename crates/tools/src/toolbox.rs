@@ -30,6 +30,9 @@ pub struct Tools {
     grants: Mutex<Arc<Grants>>,
 }
 
+/// The most characters that are told of a name.
+const NAMED: usize = 200;
+
 /// What a call may use up, and who watches it.
 #[derive(Clone, Copy)]
 pub(crate) struct Bounds<'a> {
@@ -39,6 +42,14 @@ pub(crate) struct Bounds<'a> {
     pub(crate) progress: Progress<'a>,
     pub(crate) stop: &'a Stop,
     pub(crate) call: &'a ToolCallId,
+}
+
+impl Bounds<'_> {
+    /// Tells whoever watches what is being done with something that the model has named.
+    pub(crate) fn tell(&self, what: &str, named: &str) {
+        let named: String = named.chars().filter(|c| !c.is_control()).take(NAMED).collect();
+        (self.progress)(&format!("{what} {named}\n"));
+    }
 }
 
 /// What a tool says: parts of a result, or a failure in words.
@@ -160,7 +171,7 @@ impl Tools {
         }
         match call.name.as_str() {
             "read" => read::read(self, arguments(&call.input)?, bounds).await,
-            "write" => write::write(self, arguments(&call.input)?).await,
+            "write" => write::write(self, arguments(&call.input)?, bounds).await,
             "edit" => edit::edit(self, arguments(&call.input)?, bounds).await,
             "exec" => self.exec.run(self, arguments(&call.input)?, bounds).await,
             "safebash" => safebash::run(self, arguments(&call.input)?, bounds).await,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::toolbox::{Answer, beside, words};
+use crate::toolbox::{Answer, Bounds, beside, words};
 use crate::{FileError, Tools};
 
 #[derive(Deserialize)]
@@ -16,7 +16,11 @@ pub(crate) struct Arguments {
 }
 
 /// Puts a file in its place, whole.
-pub(crate) async fn write(tools: &Tools, arguments: Arguments) -> Answer {
+pub(crate) async fn write(tools: &Tools, arguments: Arguments, bounds: Bounds<'_>) -> Answer {
+    bounds.tell(
+        &format!("writing {} bytes to", arguments.content.len()),
+        &arguments.path,
+    );
     let files = Arc::clone(&tools.files);
     let alone = Arc::clone(&tools.changes).lock_owned().await;
     beside(move || {

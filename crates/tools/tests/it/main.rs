@@ -10,6 +10,7 @@ mod exec;
 mod files;
 mod git;
 mod processes;
+mod progress;
 mod read;
 mod safebash;
 mod skill;
