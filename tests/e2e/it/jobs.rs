@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use testkit::eventually;
 
 use crate::installation::Installation;
@@ -66,11 +67,13 @@ fn placed(placement: &str) -> Installation {
 fn a_prompt_goes_in_work_is_done_and_an_answer_comes_out() {
     for placement in PLACEMENTS {
         let belljar = placed(placement);
-        let printed = belljar.done(&["run", "--session", "fruit", "count the fruit"]);
+        let watched = Transcript::read(&belljar.done(&["run", "--json", "--session", "fruit", "count the fruit"]));
         assert!(
-            printed.contains("There are 3 kinds of fruit."),
-            "{placement}: {printed}"
+            watched.said().contains("There are 3 kinds of fruit."),
+            "{placement}: {watched:?}"
         );
+        let written = |frame: &&Value| frame["type"] == "tool_progress" && frame["text"] == "writing 16 bytes to fruit.txt\n";
+        assert_eq!(watched.0.iter().filter(written).count(), 1, "{placement}: {watched:?}");
         assert_eq!(belljar.file("fruit", "sorted.txt"), "plum\npear\napple");
 
         let transcript = belljar.transcript("fruit");

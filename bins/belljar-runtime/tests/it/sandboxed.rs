@@ -176,7 +176,7 @@ async fn every_tool_works_and_nothing_of_a_stopped_call_is_left(by: By) {
             "beta",
         ),
         ("safebash", json!({"command": "wc -l a.txt"}), "1 a.txt"),
-        ("exec", json!({"code": "return process.getuid() + 41"}), "1041"),
+        ("exec", json!({"code": "console.log('so'); return process.getuid() + 41"}), "1041"),
     ] {
         let call = sandbox.linked.call(tool_call(name, name, input), limits());
         let result = testkit::within("the call", call).await.unwrap();
@@ -184,6 +184,9 @@ async fn every_tool_works_and_nothing_of_a_stopped_call_is_left(by: By) {
             !result.is_error && words(&result).contains(expected),
             "{name}: {result:?}"
         );
+        let told = sandbox.events.lock().await.try_recv();
+        let tells = |told: &ToControl| matches!(told, ToControl::Progress { call, .. } if call.0 == name);
+        assert!(told.as_ref().is_ok_and(tells), "{name}: {told:?}");
     }
     let forever = exec(
         "forever",
