@@ -10,6 +10,7 @@
 //! - [`loop_device`]: files as block devices
 //! - [`mount`]: attributes of mounts, the mapping of ids among them
 //! - [`namespace`]: user namespaces that map ids
+//! - [`removal`]: trees of any depth, removed
 
 pub mod btrfs;
 pub mod child;
@@ -18,3 +19,4 @@ pub mod listed;
 pub mod loop_device;
 pub mod mount;
 pub mod namespace;
+pub mod removal;
