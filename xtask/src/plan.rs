@@ -100,7 +100,16 @@ pub(crate) const PLAN: &[Planned] = &[
     planned(
         Row::Adapter,
         "images",
-        &["containers", "domain", "knowledge", "policy", "sandbox", "spelling"],
+        &[
+            "containers",
+            "domain",
+            "knowledge",
+            "policy",
+            "sandbox",
+            "spelling",
+            // Trees that strangers made are removed as everywhere.
+            "sys",
+        ],
     ),
     planned(
         Row::Adapter,
