@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use domain::{SandboxId, SessionId};
 use sandbox::{ProviderError, SandboxSpec};
 use serde::{Deserialize, Serialize};
+use sys::removal::remove_tree;
 
 use crate::attempt::{Attempt, unless_missing};
 
@@ -132,7 +133,7 @@ impl Asleep {
     pub(crate) fn spend(&self, session: SessionId) -> Result<(), ProviderError> {
         let place = self.place(session);
         let attempt = || format!("remove what was used in {}", place.display());
-        unless_missing(fs::remove_dir_all(place.join(USED))).attempt(attempt)?;
+        unless_missing(remove_tree(&place.join(USED))).attempt(attempt)?;
         match fs::remove_dir(&place) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
             removed => unless_missing(removed).attempt(attempt),
@@ -144,7 +145,7 @@ impl Asleep {
         let place = self.place(session);
         let attempt = || format!("remove {}", place.display());
         unless_missing(self.use_up(session)).attempt(attempt)?;
-        unless_missing(fs::remove_dir_all(&place)).attempt(attempt)
+        unless_missing(remove_tree(&place)).attempt(attempt)
     }
 
     /// The sessions of which something is here.
@@ -166,7 +167,7 @@ impl Asleep {
     fn use_up(&self, session: SessionId) -> io::Result<()> {
         let place = self.place(session);
         let used = place.join(USED);
-        unless_missing(fs::remove_dir_all(&used))?;
+        unless_missing(remove_tree(&used))?;
         fs::rename(place.join(KEPT), &used)?;
         File::open(&place)?.sync_all()
     }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use domain::{SessionId, Timestamp};
 use sandbox::{ProviderError, SandboxSpec};
 use serde::{Deserialize, Serialize};
+use sys::removal::remove_tree;
 
 use crate::attempt::{Attempt, unless_missing};
 use crate::mount;
@@ -169,7 +170,7 @@ impl Folder {
     pub(crate) fn remove(&self) -> Result<(), ProviderError> {
         // Whoever made it may have been killed while a session's disk was mounted in it.
         mount::detach_below(&self.0).attempt(|| format!("unmount what is in {}", self.0.display()))?;
-        unless_missing(fs::remove_dir_all(&self.0)).attempt(|| format!("remove {}", self.0.display()))
+        unless_missing(remove_tree(&self.0)).attempt(|| format!("remove {}", self.0.display()))
     }
 }
 

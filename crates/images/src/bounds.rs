@@ -15,6 +15,17 @@ pub(crate) const LONGEST: usize = 2_048;
 /// Files, folders and links together.
 pub(crate) const MOST: u64 = 4_000_000;
 
+/// Refuses a folder that lies in more others than any that is taken over, which has `/knowledge` above it: whoever goes down
+/// into it would end.
+pub(crate) fn must_be_shallow(relative: &Path) -> io::Result<()> {
+    if relative.components().count() > DEEPEST + 1 {
+        let words =
+            format!("folders lie in each other more than {DEEPEST} times, which no image can have; make them fewer");
+        return Err(io::Error::other(words));
+    }
+    Ok(())
+}
+
 /// What is remembered of files with several names, in bytes, and what one takes beside its name.
 const REMEMBERED: usize = 64 << 20;
 const PLACE: usize = 64;

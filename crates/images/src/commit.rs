@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use sandbox::{ImageDigest, inside};
+use sys::removal::remove_tree;
 
 use crate::library::{ARCHIVE, Draft, FILES, ImageFolder};
 use crate::taking::take;
@@ -51,7 +52,7 @@ impl ImageFolder {
             let merged = made.join("merged");
             let folders: Vec<_> = std::iter::once(&files).chain(above.iter().rev()).cloned().collect();
             merging::merge(&folders, &merged)?;
-            fs::remove_dir_all(&files)
+            remove_tree(&files)
                 .and_then(|()| fs::rename(&merged, &files))
                 .map_err(LibraryError::new("name the layer", &files))?;
         }

@@ -5,13 +5,15 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
+use sys::removal::remove_tree;
+
 use crate::BuildError;
 use crate::copies;
 use crate::recipe::{User, Wanted};
 
 /// Removes a folder with all that is in it, if it is there.
 pub(crate) fn remove_all(path: &Path) -> Result<(), BuildError> {
-    match std::fs::remove_dir_all(path) {
+    match remove_tree(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(BuildError::file("remove", path)(error)),
         _ => Ok(()),
     }
@@ -174,7 +176,7 @@ fn make_folder(path: &Path) -> Result<(), BuildError> {
 
 fn remove(path: &Path) -> Result<(), BuildError> {
     let removed = match path.symlink_metadata() {
-        Ok(about) if about.is_dir() => std::fs::remove_dir_all(path),
+        Ok(about) if about.is_dir() => remove_tree(path),
         Ok(_) => std::fs::remove_file(path),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::syncfs;
-use tempfile::TempDir;
+use sys::removal::remove_tree;
 
 use crate::LibraryError;
 use crate::bounds::Room;
@@ -16,13 +16,13 @@ pub(crate) const HALF: &str = "half-";
 /// A folder beside images, which is removed with this. Nobody else removes it as long as this process lives.
 #[derive(Debug)]
 pub(crate) struct Half {
-    folder: TempDir,
+    folder: PathBuf,
     held: File,
 }
 
 impl Half {
     pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+        &self.folder
     }
 
     /// The file system that it is on.
@@ -46,6 +46,13 @@ impl Half {
     }
 }
 
+impl Drop for Half {
+    fn drop(&mut self) {
+        // What cannot be removed now is when the next one begins.
+        let _removed = remove_tree(&self.folder);
+    }
+}
+
 impl ImageFolder {
     /// Begins something; what others began and did not finish goes.
     pub(crate) fn begin(&self) -> Result<Half, LibraryError> {
@@ -56,7 +63,11 @@ impl ImageFolder {
         let folder = folder.map_err(LibraryError::new("make a folder in", self.folder()))?;
         let held = File::open(folder.path()).map_err(LibraryError::new("open", folder.path()))?;
         held.lock().map_err(LibraryError::new("lock", folder.path()))?;
-        let half = Half { folder, held };
+        let half = Half {
+            // What comes into it may be deeper than its own removal could go.
+            folder: folder.keep(),
+            held,
+        };
         for place in [half.path().join("layers"), half.image()] {
             fs::create_dir(&place).map_err(LibraryError::new("make the folder", &place))?;
         }
@@ -92,7 +103,7 @@ impl ImageFolder {
 }
 
 fn remove(path: &Path) -> Result<(), LibraryError> {
-    match fs::remove_dir_all(path) {
+    match remove_tree(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(LibraryError::new("remove", path)(error)),
         _ => Ok(()),
     }

@@ -9,7 +9,7 @@ use sandbox::ImageDigest;
 use sha2::{Digest, Sha256};
 use tar::{EntryType, Header};
 
-use crate::bounds::{Firsts, Names, Room};
+use crate::bounds::{Firsts, Names, Room, must_be_shallow};
 use crate::twins::Twins;
 use crate::{BuildError, whiteout};
 
@@ -105,6 +105,7 @@ impl Layer<'_> {
             self.entry(&relative, &path, &about)
                 .map_err(BuildError::file("add to the layer", &path))?;
             if about.is_dir() {
+                must_be_shallow(&relative).map_err(BuildError::file("add to the layer", &path))?;
                 self.folder(&relative)?;
             }
         }
@@ -191,6 +192,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::bounds::DEEPEST;
 
     /// The same files, made in another order and at another time.
     fn root(names: &[&str]) -> tempfile::TempDir {
@@ -234,6 +236,21 @@ mod tests {
         written(4).unwrap();
         let error = std::error::Error::source(&written(3).unwrap_err()).unwrap().to_string();
         assert!(error.contains("more names in one folder"), "{error}");
+    }
+
+    #[test]
+    fn folders_in_each_other_are_gone_into_as_deep_as_any_that_is_taken_over_and_no_deeper() {
+        let root = tempfile::tempdir().unwrap();
+        let out = tempfile::tempdir().unwrap();
+        let mut deepest = root.path().join("knowledge/".to_owned() + &"d/".repeat(DEEPEST));
+        std::fs::create_dir_all(&deepest).unwrap();
+        std::fs::write(deepest.join("file"), "").unwrap();
+        write(root.path(), 1_000, &out.path().join("layer")).unwrap();
+        deepest.push("d/".repeat(1_000));
+        std::fs::create_dir_all(&deepest).unwrap();
+        let error = write(root.path(), 1_000, &out.path().join("layer")).unwrap_err();
+        let error = std::error::Error::source(&error).unwrap().to_string();
+        assert!(error.contains("more than 128 times"), "{error}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::bounds::{MOST, Names};
+use crate::bounds::{MOST, Names, must_be_shallow};
 
 /// The files that have more than one name below a folder. Of each file nine bytes are held while they are looked for.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Twins {
             device: root.symlink_metadata()?.dev(),
             ..Self::default()
         };
-        twins.look(root, Names::default())?;
+        twins.look(root, Path::new(""), Names::default())?;
         twins.once = HashSet::new();
         Ok(twins)
     }
@@ -34,9 +34,10 @@ impl Twins {
         about.dev() == self.device && self.twice.contains(&about.ino())
     }
 
-    fn look(&mut self, folder: &Path, mut names: Names) -> io::Result<()> {
+    fn look(&mut self, root: &Path, relative: &Path, mut names: Names) -> io::Result<()> {
+        must_be_shallow(relative)?;
         let mut folders = Vec::new();
-        for entry in fs::read_dir(folder)? {
+        for entry in fs::read_dir(root.join(relative))? {
             let entry = entry?;
             let about = entry.metadata()?;
             if about.is_dir() {
@@ -50,7 +51,9 @@ impl Twins {
                 return Err(io::Error::other(format!("there are more than {MOST} files")));
             }
         }
-        folders.iter().try_for_each(|name| self.look(&folder.join(name), names))
+        folders
+            .iter()
+            .try_for_each(|name| self.look(root, &relative.join(name), names))
     }
 }
 

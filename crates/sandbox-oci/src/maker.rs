@@ -19,6 +19,7 @@ use containers::stamp;
 use domain::SandboxId;
 use sandbox::ProviderError;
 use sys::child::end_first;
+use sys::removal::remove_tree;
 
 use crate::bundle::{self, Told};
 use crate::memory::Files;
@@ -204,7 +205,7 @@ impl Maker for OciMaker {
                     continue;
                 }
                 unless_missing(match entry.file_type()?.is_dir() {
-                    true => fs::remove_dir_all(entry.path()),
+                    true => remove_tree(&entry.path()),
                     false => fs::remove_file(entry.path()),
                 })?;
             }

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
 use sandbox::{ProviderError, SnapshotStatus};
+use sys::removal::remove_tree;
 
 use crate::Config;
 use crate::attempt::{Attempt, unless_missing};
@@ -45,7 +46,7 @@ impl Pool {
         make_folder(&folder, 0o700)?;
         for half in names_ending(&folder, HALF)? {
             let half = folder.join(format!("{half}{HALF}"));
-            unless_missing(fs::remove_dir_all(&half)).attempt(|| format!("remove {}", half.display()))?;
+            unless_missing(remove_tree(&half)).attempt(|| format!("remove {}", half.display()))?;
         }
         Ok(Self(Named::new(folder, DISK)))
     }
@@ -112,7 +113,7 @@ impl Pool {
 /// Copies a disk to the place of another or where nothing is: whole or not at all.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let half = half(to);
-    unless_missing(fs::remove_dir_all(&half))?;
+    unless_missing(remove_tree(&half))?;
     let flags = [
         "--archive",
         "--reflink=auto",
@@ -130,14 +131,14 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         }
     });
     // What could not be made is what the caller learns of; at the next start it is cleared again.
-    let _cleared = fs::remove_dir_all(&half);
+    let _cleared = remove_tree(&half);
     placed
 }
 
 /// Takes a folder away, at once for whoever looks.
 fn discard(path: &Path) -> io::Result<()> {
     let half = half(path);
-    unless_missing(fs::remove_dir_all(&half))?;
+    unless_missing(remove_tree(&half))?;
     unless_missing(fs::rename(path, &half))?;
-    unless_missing(fs::remove_dir_all(&half))
+    unless_missing(remove_tree(&half))
 }

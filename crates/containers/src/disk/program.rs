@@ -2,9 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +14,9 @@ use sys::child::end_with_parent;
 use crate::attempt::Attempt;
 use crate::disk::named::half;
 use crate::process::Process;
+
+/// How much is kept of what a program says, in bytes.
+const MOST_WORDS: u64 = 16 << 10;
 
 /// A program, and what brings it.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +41,10 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let output = self.end_of(command.spawn()?)?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        if output.status.code().is_some_and(|code| code <= self.fine) {
+        let (status, said, complained) = self.end_of(command.spawn()?)?;
+        if status.code().is_some_and(|code| code <= self.fine) {
             return Ok(said);
         }
-        let complained = String::from_utf8_lossy(&output.stderr);
         let words = format!("{} {}", complained.trim(), said.trim());
         let kind = if words.contains("No space left on device") {
             io::ErrorKind::StorageFull
@@ -51,19 +52,20 @@ impl Program {
             io::ErrorKind::Other
         };
         let words = match words.trim() {
-            "" => output.status.to_string(),
+            "" => status.to_string(),
             words => words.to_owned(),
         };
         Err(io::Error::new(kind, words))
     }
 
-    /// What it said until its end, in its time.
-    fn end_of(self, mut child: Child) -> io::Result<Output> {
+    /// How it ended in its time, what it said until then, and what it complained of.
+    fn end_of(self, mut child: Child) -> io::Result<(ExitStatus, String, String)> {
         let process = Process::open(child.id().cast_signed()).inspect_err(|_| {
             // What could not be watched is what the caller learns of.
             let _ended = child.kill().and_then(|()| child.wait());
         })?;
-        let (output, in_time) = thread::scope(|scope| {
+        let (said, complained) = (child.stdout.take(), child.stderr.take());
+        let (said, complained, in_time) = thread::scope(|scope| {
             let watching = scope.spawn(|| {
                 let in_time = process.ends_within(self.within);
                 if !in_time {
@@ -71,8 +73,10 @@ impl Program {
                 }
                 in_time
             });
-            (child.wait_with_output(), watching.join())
+            let complained = scope.spawn(|| words_of(complained));
+            (words_of(said), complained.join(), watching.join())
         });
+        let status = child.wait()?;
         if let Ok(false) = in_time {
             let words = format!(
                 "{} took longer than {} s and was ended",
@@ -81,7 +85,8 @@ impl Program {
             );
             return Err(io::Error::new(io::ErrorKind::TimedOut, words));
         }
-        output
+        let complained = complained.unwrap_or_else(|_| Ok(String::new()));
+        Ok((status, said?, complained?))
     }
 
     /// The same where it is needed for something: a machine without it is told what lacks.
@@ -111,6 +116,18 @@ impl Program {
     }
 }
 
+/// What comes out of a pipe, its beginning if it is long: a stranger's files can make a program complain of each of them.
+fn words_of(pipe: Option<impl Read>) -> io::Result<String> {
+    let Some(mut pipe) = pipe else {
+        return Ok(String::new());
+    };
+    let mut words = Vec::new();
+    pipe.by_ref().take(MOST_WORDS).read_to_end(&mut words)?;
+    // It would end, or wait for somebody to listen.
+    io::copy(&mut pipe, &mut io::sink())?;
+    Ok(String::from_utf8_lossy(&words).into_owned())
+}
+
 /// Makes a sparse file with a file system in it, as large as it may become: whole or not at all.
 pub(super) fn make_file(path: &Path, bytes: u64, mkfs: Program, flags: &[&str]) -> Result<(), ProviderError> {
     let attempt = || format!("make the disk {}", path.display());
@@ -130,6 +147,21 @@ pub(super) fn make_file(path: &Path, bytes: u64, mkfs: Program, flags: &[&str]) 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_words_the_first_are_kept_and_it_ends_all_the_same() {
+        let program = Program {
+            name: "sh",
+            package: "dash",
+            fine: 0,
+            within: Duration::from_secs(60),
+        };
+        let script =
+            "echo first; echo why >&2; head -c 3000000 /dev/zero | tr '\\0' x >&2; yes | head -c 3000000; exit 3";
+        let words = program.run(&["-c", script], &[]).unwrap_err().to_string();
+        assert!(words.starts_with("why"), "{}", &words[..40]);
+        assert!(words.len() < 40_000, "{} bytes are kept", words.len());
+    }
 
     #[test]
     fn what_takes_too_long_is_ended_and_says_so() {
