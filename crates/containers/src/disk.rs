@@ -8,6 +8,7 @@ mod ext4;
 mod folders;
 mod named;
 mod program;
+mod room;
 
 use std::fs;
 use std::io;

@@ -17,6 +17,7 @@ use sys::loop_device::LoopDevice;
 use crate::attempt::{Attempt, unless_missing};
 use crate::disk::named::snapshots;
 use crate::disk::program::{Program, make_file};
+use crate::disk::room::must_fit;
 use crate::disk::{DiskKind, HALF, holds_anything, in_words, named_after_sessions, names_ending, snapshot_name};
 use crate::record::make_folder;
 use crate::{Config, mount};
@@ -42,6 +43,8 @@ const MKFS: Program = Program {
 pub(crate) struct Pool {
     folder: PathBuf,
     handle: File,
+    /// The folder around it, on whose file system a pool in a file finds its room.
+    around: File,
     /// Where the counts of its quotas are.
     counts: PathBuf,
     kind: DiskKind,
@@ -64,9 +67,11 @@ impl Pool {
         let handle = File::open(&folder).attempt(|| format!("open {}", folder.display()))?;
         btrfs::enable_quota(&handle).attempt(|| format!("enable quotas of the btrfs at {}", folder.display()))?;
         let id = btrfs::file_system_id(&handle).attempt(|| format!("identify the btrfs at {}", folder.display()))?;
+        let around = File::open(&config.data).attempt(|| format!("open {}", config.data.display()))?;
         let pool = Self {
             folder,
             handle,
+            around,
             counts: format!("/sys/fs/btrfs/{id}/qgroups").into(),
             kind: if is_own { DiskKind::Btrfs } else { DiskKind::BtrfsFile },
         };
@@ -160,13 +165,27 @@ impl Pool {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ProviderError::NoDisk(session)),
             opened => opened.attempt(attempt)?,
         };
-        match btrfs::copy_subvolume(disk, &self.handle, &snapshot_name(snapshot), true) {
+        let name = snapshot_name(snapshot);
+        if self.open_subvolume(&name).is_ok() {
+            return Err(ProviderError::SnapshotExists(snapshot));
+        }
+        self.must_fit_another().attempt(attempt)?;
+        match btrfs::copy_subvolume(disk, &self.handle, &name, true) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(ProviderError::SnapshotExists(snapshot)),
             made => {
                 made.attempt(attempt)?;
-                self.status(snapshot)
+                self.status(snapshot).inspect_err(|_| {
+                    // Whoever is told of a failure has no snapshot, and this is what they learn of.
+                    let _removed = self.delete(&name);
+                })
             }
         }
+    }
+
+    /// Refuses a copy where little room is left. It takes none by itself, but what it shares is kept when it is written to.
+    fn must_fit_another(&self) -> io::Result<()> {
+        must_fit(&self.handle, 0)?;
+        must_fit(&self.around, 0)
     }
 
     pub(crate) fn restore(&self, snapshot: SnapshotId, session: SessionId) -> Result<(), ProviderError> {
@@ -177,6 +196,7 @@ impl Pool {
         };
         let (disk, half) = (session.to_string(), format!("{session}{HALF}"));
         self.delete(&half).attempt(attempt)?;
+        self.must_fit_another().attempt(attempt)?;
         btrfs::copy_subvolume(kept, &self.handle, &half, false).attempt(attempt)?;
         let (pool, changed_places) = (&self.handle, RenameFlags::EXCHANGE);
         match renameat_with(pool, &half, pool, &disk, changed_places) {
@@ -287,4 +307,55 @@ fn make_pool(config: &Config, path: &Path) -> Result<(), ProviderError> {
         )));
     }
     make_file(path, bytes, MKFS, &["--quiet", "--force", "--metadata", "single"])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use seccompiler::{
+        BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+        apply_filter,
+    };
+
+    use super::*;
+
+    /// `BTRFS_IOC_GET_SUBVOL_INFO`.
+    const LOOK: u64 = 0x81f8_943c;
+
+    /// From here on this thread cannot look at subvolumes.
+    fn forbid_looking() {
+        let about_subvolumes = SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, LOOK).unwrap();
+        let rule = SeccompRule::new(vec![about_subvolumes]).unwrap();
+        let ioctl = if cfg!(target_arch = "x86_64") { 16 } else { 29 };
+        let refused = SeccompAction::Errno(Errno::IO.raw_os_error().unsigned_abs());
+        let architecture = std::env::consts::ARCH.try_into().unwrap();
+        let rules = BTreeMap::from([(ioctl, vec![rule])]);
+        let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, architecture).unwrap();
+        apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
+    }
+
+    #[test]
+    fn a_snapshot_that_nobody_could_be_told_of_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = Config::new(folder.path().join("data"), "/nothing");
+        config.pool_bytes = LEAST_BYTES;
+        let pool = Pool::open(&config).unwrap();
+        let (session, first, second) = (SessionId::new(), SnapshotId::new(), SnapshotId::new());
+        drop(pool.disk(session, 1 << 20).unwrap());
+        pool.snapshot(session, first).unwrap();
+        let again = pool.snapshot(session, first);
+        assert!(matches!(again, Err(ProviderError::SnapshotExists(_))), "{again:?}");
+        let failed = std::thread::scope(|scope| {
+            let blind = scope.spawn(|| {
+                forbid_looking();
+                pool.snapshot(session, second)
+            });
+            blind.join().unwrap()
+        });
+        assert!(matches!(failed, Err(ProviderError::Failed { .. })), "{failed:?}");
+        let kept: Vec<_> = pool.snapshots().unwrap().into_iter().map(|status| status.id).collect();
+        assert_eq!(kept, [first]);
+        pool.close().unwrap();
+    }
 }

@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use domain::{SessionId, SnapshotId};
-use rustix::fs::{SeekFrom, copy_file_range, fstatvfs, ioctl_ficlone, seek};
+use rustix::fs::{SeekFrom, copy_file_range, ioctl_ficlone, seek};
 use rustix::io::Errno;
 use sandbox::{ProviderError, SnapshotStatus};
 use sys::loop_device::LoopDevice;
@@ -21,6 +21,7 @@ use sys::loop_device::LoopDevice;
 use crate::attempt::{Attempt, unless_missing};
 use crate::disk::named::{Named, half, snapshots};
 use crate::disk::program::{Program, make_file};
+use crate::disk::room::must_fit;
 use crate::disk::{HALF, holds_anything, in_words, is_full, names_ending};
 use crate::record::make_folder;
 use crate::{Config, mount};
@@ -32,10 +33,6 @@ const DISK: &str = ".ext4";
 /// How long the kernel may take to let go of a disk after the last process of its sandbox.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The part of the file system around that copies leave to what runs…
-const PART: u64 = 20;
-/// …and the most of it, in bytes.
-const MOST_LEFT: u64 = 1 << 30;
 /// How much is copied before the room is looked at again.
 const PIECE: u64 = 8 << 20;
 
@@ -344,17 +341,6 @@ fn copy_pieces(from: &File, to: &File, room: impl Fn(&File, u64) -> io::Result<(
         }
     }
     to.sync_all()
-}
-
-/// Refuses what would take the last of the room of the file system that this file is on.
-fn must_fit(file: &File, bytes: u64) -> io::Result<()> {
-    let about = fstatvfs(file)?;
-    let in_bytes = |blocks: u64| blocks.saturating_mul(about.f_frsize);
-    let left = (in_bytes(about.f_blocks) / PART).min(MOST_LEFT);
-    if in_bytes(about.f_bavail) < bytes.saturating_add(left) {
-        return Err(io::ErrorKind::StorageFull.into());
-    }
-    Ok(())
 }
 
 /// Finds out by trying.
