@@ -193,6 +193,7 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
         ImageCommand::Export { image, to } => told(&images.export(image, to)?, json)?,
         ImageCommand::List => {
             cli::show_images(&json!(images.list()?), json)?;
+            unused::tell_of_broken(&images, json)?;
         }
         ImageCommand::Rm { image } => {
             owner::must_be_root("images belong to root")?;
@@ -203,6 +204,8 @@ pub(crate) fn image(settings: &Settings, command: &ImageCommand, json: bool) -> 
             for image in images.collect(&unused::used_images(settings)?)? {
                 unused::removed(&image, json)?;
             }
+            // What was removed is told; what hindered it is no part of that.
+            unused::tell_of_broken(&images, false)?;
         }
         ImageCommand::Client(_) => anyhow::bail!("generations are the control plane's: nothing is known of them here"),
     }

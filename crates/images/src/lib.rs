@@ -10,7 +10,7 @@
 //!
 //! - [`Recipe`]: what is wanted
 //! - [`ImageFolder`]: the folder of images: build, commit, import, export, list, remove, collect; what providers of containers have of it
-//! - [`Generation`]: one dated image
+//! - [`Generation`]: one dated image; [`Broken`]: one that cannot be used
 //! - [`Progress`]: what to show while it takes its minutes
 
 mod attributes;
@@ -41,6 +41,6 @@ mod unpacking;
 mod whiteout;
 
 pub use error::{BuildError, CommitError, ImportError, LibraryError};
-pub use library::{Generation, ImageFolder, Rebuild};
+pub use library::{Broken, Generation, ImageFolder, Rebuild};
 pub use outside::{OutsideError, Progress};
 pub use recipe::{Folder, Recipe, RecipeError, User};

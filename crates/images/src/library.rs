@@ -57,6 +57,22 @@ pub struct Generation {
     pub folder: PathBuf,
 }
 
+/// An image that is there and cannot be used: what is written down about it cannot be read, or not be understood.
+#[derive(Debug)]
+pub struct Broken {
+    /// The name of its folder.
+    pub digest: ImageDigest,
+    /// What is wrong.
+    pub error: LibraryError,
+}
+
+/// All that has the name of an image.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) whole: Vec<(About, PathBuf)>,
+    pub(crate) broken: Vec<Broken>,
+}
+
 /// When to build although there is an image of that name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rebuild {
@@ -128,26 +144,48 @@ impl ImageFolder {
     /// Every whole image, the newest first.
     ///
     /// # Errors
-    /// When the folder is there and cannot be read, or an image in it not be understood.
+    /// When the folder is there and cannot be read.
     pub fn list(&self) -> Result<Vec<Generation>, LibraryError> {
-        let all = self.all()?.into_iter();
+        let all = self.all()?.whole.into_iter();
         let mut generations: Vec<_> = all.map(|(about, folder)| about.at(folder)).collect();
         generations.sort_by(|one, other| other.built.cmp(&one.built).then_with(|| one.digest.cmp(&other.digest)));
         Ok(generations)
     }
 
-    pub(crate) fn all(&self) -> Result<Vec<(About, PathBuf)>, LibraryError> {
+    /// Every image that is not whole, by its digest. As long as there is one, no layer is removed: any may be its.
+    ///
+    /// # Errors
+    /// As [`ImageFolder::list`].
+    pub fn broken(&self) -> Result<Vec<Broken>, LibraryError> {
+        let mut broken = self.all()?.broken;
+        broken.sort_by(|one, other| one.digest.cmp(&other.digest));
+        Ok(broken)
+    }
+
+    pub(crate) fn all(&self) -> Result<Found, LibraryError> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::default()),
             Err(error) => return Err(LibraryError::new("list", &self.folder)(error)),
         };
-        let mut all = Vec::new();
+        let mut found = Found::default();
         for entry in entries {
-            let folder = entry.map_err(LibraryError::new("list", &self.folder))?.path();
-            all.extend(about(&folder)?.map(|about| (about, folder)));
+            let entry = entry.map_err(LibraryError::new("list", &self.folder))?;
+            let Ok(digest) = entry.file_name().to_string_lossy().parse::<ImageDigest>() else {
+                continue;
+            };
+            let folder = entry.path();
+            let understood = about(&folder).and_then(|about| {
+                // Whoever removes layers has to know those of each.
+                about.as_ref().map_or(Ok(()), |about| self.layers_of(about).map(drop))?;
+                Ok(about)
+            });
+            match understood {
+                Ok(about) => found.whole.extend(about.map(|about| (about, folder))),
+                Err(error) => found.broken.push(Broken { digest, error }),
+            }
         }
-        Ok(all)
+        Ok(found)
     }
 
     /// The newest image of a name.
@@ -170,19 +208,30 @@ impl ImageFolder {
     /// The images that somebody means: those of a name, the newest first, or the one whose digest begins so.
     ///
     /// # Errors
-    /// As [`ImageFolder::list`]; there is none.
+    /// As [`ImageFolder::list`]; there is none, or it is broken.
     pub fn meant(&self, image: &str) -> Result<Vec<Generation>, LibraryError> {
-        let is_its = |digest: &ImageDigest| image.len() >= LISTED && digest.as_str().starts_with(image);
         let all = self.list()?.into_iter();
-        let meant = all.filter(|generation| generation.name == image || is_its(&generation.digest));
+        let meant = all.filter(|generation| generation.name == image || begins(&generation.digest, image));
         let meant: Vec<_> = meant.collect();
-        if meant.is_empty() {
-            let none = io::Error::other(format!(
-                "there is no image {image}: `belljar image list` shows those there are"
-            ));
-            return Err(LibraryError::new("find an image in", &self.folder)(none));
+        if !meant.is_empty() {
+            return Ok(meant);
         }
-        Ok(meant)
+        if let Some(broken) = self.meant_broken(image)? {
+            return Err(broken.error);
+        }
+        let none = io::Error::other(format!(
+            "there is no image {image}: `belljar image list` shows those there are"
+        ));
+        Err(LibraryError::new("find an image in", &self.folder)(none))
+    }
+
+    /// The broken image whose digest begins so, if there is one.
+    ///
+    /// # Errors
+    /// As [`ImageFolder::list`].
+    pub fn meant_broken(&self, image: &str) -> Result<Option<Broken>, LibraryError> {
+        let mut all = self.broken()?.into_iter();
+        Ok(all.find(|broken| begins(&broken.digest, image)))
     }
 
     /// Builds an image, or gives the one that is there already. Builds wait for each other.
@@ -252,7 +301,11 @@ impl ImageFolder {
             }
         }
         let folder = self.folder.join(about.digest.as_str());
-        match self::about(&folder)? {
+        let there = self::about(&folder).or_else(|_| {
+            // What is known of this one is not known of that.
+            self.take_away(&folder).map(|()| None)
+        })?;
+        match there {
             None => fs::rename(&image, &folder).map_err(BuildError::file("name the image", &folder))?,
             Some(there) if (&there.name, &there.base) == (&about.name, &about.base) => {
                 let to = folder.join(ABOUT);
@@ -274,6 +327,11 @@ impl ImageFolder {
         file.lock().map_err(LibraryError::new("lock", &path))?;
         Ok(file)
     }
+}
+
+/// Whether somebody who writes this means the image with that digest.
+fn begins(digest: &ImageDigest, written: &str) -> bool {
+    written.len() >= LISTED && digest.as_str().starts_with(written)
 }
 
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), BuildError> {

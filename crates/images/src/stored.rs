@@ -53,7 +53,7 @@ impl ImageFolder {
         there.next().filter(|(about, _)| about.is_dir()).map(|(_, place)| place)
     }
 
-    fn layers_of(&self, about: &About) -> Result<Vec<Layer>, LibraryError> {
+    pub(crate) fn layers_of(&self, about: &About) -> Result<Vec<Layer>, LibraryError> {
         let folder = self.folder().join(about.digest.as_str());
         let shared = |id: &ImageDigest| {
             let layer = self.layer(id.as_str());
@@ -117,7 +117,8 @@ impl ImageFolder {
         moved().map_err(failed)
     }
 
-    /// Removes an image, and those of its layers that no other has. One that is not there is removed already.
+    /// Removes an image, whole or broken, and those of its layers that no other has; where another is broken, all layers stay.
+    /// One that is not there is removed already.
     ///
     /// # Errors
     /// When something could not be removed; it may be asked again.
@@ -134,7 +135,8 @@ impl ImageFolder {
     }
 
     /// Removes every image that a recipe or an archive became and that is neither in use nor the newest of its name, and says
-    /// which; also what was never finished. What was committed is its owner's to remove.
+    /// which; also what was never finished. What was committed is its owner's to remove; what is broken stays, and with it all
+    /// layers.
     ///
     /// # Errors
     /// When something could not be removed; it may be asked again.
@@ -176,7 +178,11 @@ impl ImageFolder {
     fn remove_layers_of_nobody(&self) -> Result<(), LibraryError> {
         let all = self.folder().join(LAYERS);
         let mut used = BTreeSet::new();
-        for (about, _) in self.all()? {
+        let found = self.all()?;
+        if !found.broken.is_empty() {
+            return Ok(());
+        }
+        for (about, _) in found.whole {
             used.extend(self.layers_of(&about)?.into_iter().map(|layer| layer.id));
         }
         let entries = match fs::read_dir(&all) {

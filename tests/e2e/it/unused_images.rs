@@ -224,3 +224,40 @@ fn images_go_when_nothing_lies_on_them_and_the_control_plane_says_so() {
     belljar.done(&["run", "--session", "new", "write"]);
     assert_eq!(made_of(&belljar)[&id_of(&belljar, "new")], newest);
 }
+
+#[test]
+fn an_image_whose_description_is_garbage_hinders_no_other_and_goes_by_its_digest() {
+    let belljar = Installation::prepare(JOB, "");
+    let broken = take_in(&belljar, "broken");
+    let whole = take_in(&belljar, "whole");
+    let place = belljar.data().join("images").join(&broken);
+    fs::write(place.join("image.json"), "\u{1b}[2J garbage").expect("spoil it");
+    let said = |arguments: &[&str]| {
+        let output = belljar.local_command(arguments).output().expect("run belljar");
+        let text = |bytes| String::from_utf8(bytes).expect("belljar prints UTF-8");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, listed, words) = said(&["image", "list"]);
+    assert!(code == Some(0) && listed.contains(&whole[..12]), "{listed} {words}");
+    for part in [&*broken, "image.json", &format!("image rm {broken}"), "no layer"] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    let rows = lines(&belljar.locally(&["image", "list", "--json"], ""));
+    let row = rows.iter().find(|row| row["digest"] == *broken).expect("a line of it");
+    assert!(
+        row["broken"].as_str().is_some_and(|why| why.contains("image.json")),
+        "{row}"
+    );
+
+    // What is built or taken in is as it is elsewhere, and removed as ever; the layers wait.
+    let (code, _, words) = said(&["image", "rm", &whole]);
+    assert_eq!(code, Some(0), "{words}");
+    let (code, _, words) = said(&["image", "gc"]);
+    assert!(code == Some(0) && words.contains(&broken), "{words}");
+    let (code, _, words) = said(&["image", "export", &broken, "/nowhere/archive"]);
+    assert!(code == Some(1) && words.contains("image.json"), "{words}");
+    let (code, removed, words) = said(&["image", "rm", &broken[..12]]);
+    assert_eq!((code, removed), (Some(0), format!("removed {broken}\n")), "{words}");
+    assert!(!place.exists());
+    assert_eq!(images(&belljar), BTreeSet::from([miniature().digest.clone()]));
+}

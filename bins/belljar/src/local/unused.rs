@@ -1,8 +1,9 @@
 //! Images that nobody uses, and removing them. Only the control plane knows who uses which.
 
-use anyhow::{Context, bail};
-use cli::{Client, ClientError};
-use images::Generation;
+use anyhow::{Context, anyhow, bail};
+use causes::with_causes;
+use cli::{Client, ClientError, harmless};
+use images::{Broken, Generation, ImageFolder};
 use sandbox::ImageDigest;
 use serde_json::json;
 
@@ -42,6 +43,9 @@ pub(super) fn used_images(settings: &Settings) -> anyhow::Result<Vec<ImageDigest
 /// Removes the images that somebody means, if nobody uses any of them.
 pub(super) fn remove(settings: &Settings, image: &str, json: bool) -> anyhow::Result<()> {
     let images = wiring::images(settings);
+    if let Some(broken) = images.meant_broken(image)? {
+        return remove_broken(settings, &images, &broken, json);
+    }
     let mut meant = images.meant(image)?;
     if let [built] = meant.as_slice()
         && built.base.is_some()
@@ -54,18 +58,51 @@ pub(super) fn remove(settings: &Settings, image: &str, json: bool) -> anyhow::Re
     meant.retain(|generation| generation.base.is_none());
     let used = used_images(settings)?;
     if let Some(generation) = meant.iter().find(|generation| used.contains(&generation.digest)) {
-        let uses = uses(settings, &generation.digest).context(UNKNOWN)?;
-        bail!(
-            "{} {} is in use, and nothing was removed:\n  {}\n`belljar archive` puts a session's files away, `belljar snapshot rm` and \
-             `belljar sandbox rm` remove what lies on it",
-            generation.name,
-            generation.digest,
-            uses.join("\n  ")
-        );
+        let image = format!("{} {}", generation.name, generation.digest);
+        return Err(in_use(settings, &image, &generation.digest)?);
     }
     for generation in meant {
         images.remove(&generation.digest)?;
         removed(&generation, json)?;
+    }
+    Ok(())
+}
+
+/// Removes an image of which nothing is known but its digest, if nobody uses that.
+fn remove_broken(settings: &Settings, images: &ImageFolder, broken: &Broken, json: bool) -> anyhow::Result<()> {
+    let digest = &broken.digest;
+    if used_images(settings)?.contains(digest) {
+        return Err(in_use(settings, digest.as_str(), digest)?);
+    }
+    images.remove(digest)?;
+    if json {
+        return Ok(cli::line(json!({ "digest": digest }))?);
+    }
+    Ok(cli::line(format_args!("removed {digest}"))?)
+}
+
+/// That an image stays, and for whom.
+fn in_use(settings: &Settings, image: &str, digest: &ImageDigest) -> anyhow::Result<anyhow::Error> {
+    let uses = uses(settings, digest).context(UNKNOWN)?.join("\n  ");
+    Ok(anyhow!(
+        "{image} is in use, and nothing was removed:\n  {uses}\n`belljar archive` puts a session's files away, `belljar snapshot rm` and \
+         `belljar sandbox rm` remove what lies on it"
+    ))
+}
+
+/// Says which images cannot be used, why, and what to do; in JSON as lines of their own.
+pub(super) fn tell_of_broken(images: &ImageFolder, json: bool) -> anyhow::Result<()> {
+    for Broken { digest, error } in images.broken()? {
+        let why = with_causes(&error).to_string();
+        if json {
+            cli::line(json!({ "digest": digest, "broken": why }))?;
+            continue;
+        }
+        let why = harmless(&why);
+        cli::note(format_args!(
+            "image {digest} cannot be used: {why}\n  `sudo belljar image rm {digest}` removes it; building it, or taking it in, anew mends \
+             it. Until then no layer of any image is removed, as it may be one of its."
+        ));
     }
     Ok(())
 }

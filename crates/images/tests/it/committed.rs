@@ -1,5 +1,6 @@
 //! Images that are made of others.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -7,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use containers::library::Library;
+use images::Generation;
+use sandbox::ImageDigest;
 
 use crate::workshop::{PLENTY, TAKE_AWAY, Workshop, words};
 
@@ -219,16 +222,74 @@ fn an_image_whose_description_is_not_understood_keeps_its_layers() {
     ];
     for spoil in unreadable {
         spoil(&description);
-        let error = workshop.images.remove(&second.digest).unwrap_err();
-        assert!(words(&error).contains(first.digest.as_str()), "{}", words(&error));
-        assert!(workshop.images.list().is_err() && workshop.images.collect(&[]).is_err());
-        assert!(workshop.images.clear().is_err());
+        let broken = workshop.images.broken().unwrap();
+        let [broken] = &*broken else { panic!("{broken:?}") };
+        assert_eq!(broken.digest, first.digest);
+        assert!(words(&broken.error).contains("image.json"), "{}", words(&broken.error));
+        let listed = workshop.images.list().unwrap().into_iter().map(|image| image.digest);
+        assert_eq!(
+            BTreeSet::from_iter(listed),
+            BTreeSet::from([workshop.base.clone(), second.digest.clone()])
+        );
+        for meant in [first.digest.as_str(), &first.digest.as_str()[..12]] {
+            let error = workshop.images.meant(meant).unwrap_err();
+            assert_eq!(words(&error), words(&broken.error));
+        }
+        // Nobody knows which layers are its.
+        workshop.images.remove(&ImageDigest::from_bytes([9; 32])).unwrap();
+        workshop.images.collect(&[]).unwrap();
+        workshop.images.clear().unwrap();
         assert_eq!(workshop.layers(), before);
     }
+    workshop.images.remove(&second.digest).unwrap();
+    assert_eq!(workshop.layers(), before);
     fs::remove_dir(&description).unwrap();
     fs::write(&description, good).unwrap();
-    workshop.images.remove(&second.digest).unwrap();
+    assert_eq!(workshop.images.broken().unwrap().len(), 0);
+    workshop.images.clear().unwrap();
+    assert_eq!(workshop.layers().len(), 2);
     assert_eq!(workshop.shown(&workshop.images, &first.digest, "cat file"), "one\n");
+}
+
+#[test]
+fn a_broken_image_is_removed_like_any_other_and_mended_by_the_same_again() {
+    let workshop = Workshop::new();
+    let upper = workshop.upper("echo one > file");
+    let make = || {
+        let upper = File::open(&upper).unwrap();
+        workshop
+            .images
+            .commit(&workshop.base, Some(upper.as_fd()), PLENTY)
+            .unwrap()
+    };
+    let spoil = |image: &Generation| fs::write(image.folder.join("image.json"), "garbage").unwrap();
+    let image = make();
+    spoil(&image);
+    let again = make();
+    assert_eq!(again.digest, image.digest);
+    assert_eq!(workshop.images.broken().unwrap().len(), 0);
+    assert_eq!(workshop.shown(&workshop.images, &image.digest, "cat file"), "one\n");
+
+    spoil(&image);
+    let meant = workshop.images.meant_broken(&image.digest.as_str()[..12]).unwrap();
+    workshop.images.remove(&meant.unwrap().digest).unwrap();
+    assert!(!image.folder.exists());
+    assert_eq!(workshop.images.broken().unwrap().len(), 0);
+    assert_eq!(workshop.layers(), [testkit::miniature().layer.clone()]);
+    assert_eq!(workshop.halves(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn an_image_of_an_earlier_release_whose_layout_is_lost_is_broken_and_hinders_no_other() {
+    let workshop = Workshop::new();
+    let lost = workshop.path("images").join("e".repeat(64));
+    fs::create_dir(&lost).unwrap();
+    let about = serde_json::json!({ "digest": "e".repeat(64), "name": "old", "recipe": "key", "built": 0, "bytes": 5 });
+    fs::write(lost.join("image.json"), about.to_string()).unwrap();
+    let broken = workshop.images.broken().unwrap();
+    assert!(words(&broken[0].error).contains("layout"), "{broken:?}");
+    workshop.images.clear().unwrap();
+    assert_eq!(workshop.images.list().unwrap().len(), 1);
 }
 
 #[test]
