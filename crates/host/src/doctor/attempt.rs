@@ -72,7 +72,9 @@ impl<T, E: Display> OrLacking<T> for Result<T, E> {
 pub(super) enum NotDone {
     /// It is not there.
     Missing,
-    /// It is there and failed; what it said.
+    /// It is there and may not be executed.
+    Forbidden,
+    /// It was started and failed; what it said.
     Failed(String),
 }
 
@@ -85,6 +87,10 @@ impl NotDone {
                 format!("the program {program} is not there"),
                 format!("apt-get install {package}"),
             ),
+            Self::Forbidden => Lack::lacking(
+                format!("the program {program} may not be executed"),
+                format!("apt-get install --reinstall {package}"),
+            ),
             Self::Failed(said) => Lack::lacking(format!("{program} fails: {said}"), otherwise),
         }
     }
@@ -95,6 +101,7 @@ impl Machine {
     pub(super) fn run(&self, program: &Path, arguments: &[&str], input: &str) -> Result<String, NotDone> {
         let failed = |error: io::Error| match error.kind() {
             ErrorKind::NotFound => NotDone::Missing,
+            ErrorKind::PermissionDenied => NotDone::Forbidden,
             _ => NotDone::Failed(error.to_string()),
         };
         let mut child = self.command(program, arguments).spawn().map_err(failed)?;

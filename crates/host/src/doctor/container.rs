@@ -153,13 +153,46 @@ fn version(machine: &Machine) -> Result<String, Lack> {
     said.map_err(|failed| lack(machine, failed))
 }
 
+/// OCI runtimes that Debian has packages of, which are called as they are.
+const PACKAGES: [&str; 2] = ["crun", "runc"];
+
 fn lack(machine: &Machine, failed: NotDone) -> Lack {
-    let package = machine.oci_runtime().file_name().unwrap_or_default().to_string_lossy();
-    failed.lack(
-        machine.oci_runtime(),
-        &package,
-        "look at its message; another OCI runtime can be named in the configuration",
-    )
+    let runtime = machine.oci_runtime();
+    let (name, another) = (
+        runtime.display(),
+        "name another OCI runtime in sandbox.runtime, such as runc (apt-get install runc)",
+    );
+    let is_path = runtime.components().count() > 1;
+    let place = if is_path { "there" } else { "in PATH" };
+    match failed {
+        NotDone::Missing if PACKAGES.iter().any(|package| runtime == Path::new(package)) => Lack::lacking(
+            format!("the OCI runtime {name} is not there"),
+            format!("apt-get install {name}"),
+        ),
+        NotDone::Missing => Lack::lacking(
+            format!("the OCI runtime {name}, which sandbox.runtime names, is not {place}"),
+            format!("put it {place}, or {another}"),
+        ),
+        NotDone::Forbidden if runtime.is_dir() => Lack::lacking(
+            format!("{name}, which sandbox.runtime names, is a folder and no OCI runtime"),
+            format!("name the program in it, or {another}"),
+        ),
+        NotDone::Forbidden => {
+            let file = if is_path {
+                name.to_string()
+            } else {
+                format!("\"$(which -a {name} | head -1)\"")
+            };
+            Lack::lacking(
+                format!("the OCI runtime {name}, which sandbox.runtime names, may not be executed"),
+                format!("chmod +x {file}, if its file system is not mounted with noexec; or {another}"),
+            )
+        }
+        NotDone::Failed(said) => Lack::lacking(
+            format!("the OCI runtime {name} fails: {said}"),
+            format!("look at its message; or {another}"),
+        ),
+    }
 }
 
 /// Makes a container, and gives what was said until the OCI runtime ended.

@@ -148,6 +148,35 @@ fn a_program_that_is_there_and_fails_is_not_taken_for_one_that_works() {
     assert!(finding.says.contains("Operation not supported"), "{finding:?}");
 }
 
+#[test]
+fn of_an_oci_runtime_that_is_named_by_its_path_it_is_said_what_to_do_about_that() {
+    let mut ward = Ward::new();
+    let place = ward.folder.path().join("runtimes");
+    std::fs::create_dir(&place).unwrap();
+    let program = place.join("mine");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    let forbidden = format!("chmod +x {}", program.display());
+    for (command, says, mend) in [
+        (place.join("nothing"), "is not there", "sandbox.runtime"),
+        ("no-such-runtime".into(), "is not in PATH", "sandbox.runtime"),
+        (place.clone(), "is a folder", "sandbox.runtime"),
+        (program.clone(), "may not be executed", &*forbidden),
+    ] {
+        ward.machine.command = Some(command.clone());
+        let finding = ward.finding("container");
+        assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
+        assert!(
+            finding.says.contains(says) && finding.says.contains(&*command.to_string_lossy()),
+            "{finding:?}"
+        );
+        let advice = finding.mend.as_ref().unwrap();
+        assert!(
+            advice.contains(mend) && !advice.contains(&format!("install {}", command.display())),
+            "{finding:?}"
+        );
+    }
+}
+
 /// An OCI runtime that was built without seccomp: it does as it is told, but for that.
 const WITHOUT_FILTER: &str = r#"#!/bin/sh
 for word in "$@"; do
