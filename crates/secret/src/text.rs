@@ -54,6 +54,21 @@ impl<'de> Deserialize<'de> for Secret {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Credential;
+
+    /// What is had once, and a second time by what can be serialized.
+    trait Had<Twice> {
+        fn had() {}
+    }
+    struct Serialized;
+    impl<T: ?Sized> Had<()> for T {}
+    impl<T: ?Sized + serde::Serialize> Had<Serialized> for T {}
+
+    /// It is not known which of two is meant, and nothing compiles, where one of these can be serialized.
+    const _: fn() = || {
+        <Secret as Had<_>>::had();
+        <Credential as Had<_>>::had();
+    };
 
     #[test]
     fn a_secret_never_prints() {
