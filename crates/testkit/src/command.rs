@@ -13,7 +13,7 @@ pub fn program(name: &str) -> PathBuf {
 }
 
 /// Where `scripts/prepare tests` puts a program.
-pub(crate) fn prepared(name: &str) -> PathBuf {
+pub fn prepared(name: &str) -> PathBuf {
     let folder =
         std::env::var_os("BELLJAR_TEST_PROGRAMS").map_or_else(|| "/opt/belljar-tests/bin".into(), PathBuf::from);
     folder.join(name)

@@ -30,12 +30,14 @@ impl DockerEngine {
         ENGINE.get().and_then(Option::as_ref)
     }
 
-    /// None where the machine has no `dockerd`; who asks says so and passes.
-    pub fn of_this_process() -> Option<&'static Self> {
-        ENGINE.get_or_init(|| Self::start(Path::new("dockerd"), "")).as_ref()
+    /// The one that is packaged. Whoever asks a machine without it panics, and says what installs it.
+    pub fn of_this_process() -> &'static Self {
+        let engine = ENGINE.get_or_init(|| Self::start(Path::new("dockerd"), ""));
+        let lacking = "dockerd is not here, and is to be tried: `scripts/prepare tests` installs it (docker.io)";
+        engine.as_ref().expect(lacking)
     }
 
-    /// The same of an engine that `scripts/prepare tests` has built, for the big tests.
+    /// The same of an engine that `scripts/prepare tests` has built, for the big tests; none where it was not.
     pub fn newer() -> Option<&'static Self> {
         let program = prepared("dockerd");
         NEWER.get_or_init(|| Self::start(&program, "-newer")).as_ref()
@@ -71,7 +73,7 @@ impl DockerEngine {
     fn start(program: &Path, mark: &str) -> Option<Self> {
         if Command::new(program).arg("--version").output().is_err() {
             println!(
-                "{} is not installed here, so this engine of Docker's is not tried",
+                "{} is not here, so this engine of Docker's is not tried",
                 program.display()
             );
             return None;

@@ -14,7 +14,7 @@ pub mod upstream;
 mod wait;
 
 pub use collector::{CollectedSpan, Collector, Takes};
-pub use command::{program, run, run_within};
+pub use command::{prepared, program, run, run_within};
 pub use docker::DockerEngine;
 pub use miniature::{Miniature, install_clients, miniature};
 pub use name_server::NameServer;

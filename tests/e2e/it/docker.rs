@@ -46,9 +46,7 @@ fn look(belljar: &Installation) -> String {
 
 #[test]
 fn files_of_docker_s_sandboxes_are_kept_outside() {
-    let Some(engine) = DockerEngine::of_this_process() else {
-        return;
-    };
+    let engine = DockerEngine::of_this_process();
     let keys = format!("---\nprovider = \"docker\"\ndocker_socket = {:?}\n", engine.socket());
     let belljar = Installation::start_with(JOB, &keys);
     belljar.done(&["run", "--session", "s", "make"]);

@@ -1,6 +1,6 @@
 //! Other harnesses and SDKs inside a real sandbox: as their makers ship them, with a key that is none, on the session's bill.
 //!
-//! What this machine lacks comes from the package registries, once; OpenCode, which is large, with BELLJAR_TEST_FULL=1 only.
+//! `scripts/prepare tests` brings them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,6 @@ use serde_json::{Value, json};
 use testkit::miniature;
 
 use crate::installation::Installation;
-
-const OPENCODE: &str = "opencode-linux-x64@1.18.34";
-const PYTHON: [&str; 3] = ["anthropic", "mcp", "openai"];
 
 /// The model of the session is the model of the harness: one script for both.
 const SCRIPT: &str = r#"
@@ -90,66 +87,15 @@ const done = spawnSync('python3', ['sdks.py'], { encoding: 'utf8', timeout: 2400
 return done.stdout + done.stderr;
 "#;
 
-/// Where what was fetched is kept.
-fn kept() -> PathBuf {
-    let kept = miniature()
-        .folder
-        .ancestors()
-        .nth(2)
-        .expect("a folder above the images")
-        .join("harnesses");
-    fs::create_dir_all(&kept).expect("make a folder");
-    kept
-}
-
-/// Python's packages; none where the registry cannot be asked.
-fn python() -> Option<PathBuf> {
-    let folder = kept().join("python");
-    if !folder.join("mcp").exists() {
-        let mut pip = Command::new("/usr/bin/python3");
-        pip.args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--target",
-        ]);
-        let _ = pip.arg(&folder).args(PYTHON).output();
-    }
-    bring_libraries(&folder.join("libraries"));
-    folder.join("mcp").exists().then_some(folder)
-}
-
-/// What the packages' machine code is linked with, and the miniature lacks.
-fn bring_libraries(folder: &Path) {
-    fs::create_dir_all(folder).expect("make a folder");
-    let places = fs::read_dir("/usr/lib").expect("read the libraries").flatten();
-    for place in places
-        .map(|place| place.path())
-        .filter(|place| place.to_string_lossy().ends_with("-linux-gnu"))
-    {
-        for name in ["libdl.so.2", "libgcc_s.so.1", "libpthread.so.0", "librt.so.1"] {
-            let _ = fs::copy(place.join(name), folder.join(name));
-        }
-    }
-}
-
-fn opencode() -> Option<PathBuf> {
-    let program = kept().join("node_modules/opencode-linux-x64/bin/opencode");
-    if !program.exists() && std::env::var_os("BELLJAR_TEST_FULL").is_some() {
-        let mut npm = Command::new("npm");
-        npm.args([
-            "install",
-            "--ignore-scripts",
-            "--no-audit",
-            "--no-fund",
-            "--silent",
-            "--prefix",
-        ]);
-        let _ = npm.arg(kept()).arg(OPENCODE).output();
-    }
-    program.exists().then_some(program)
+/// Where a harness is, or what is needed of one.
+fn prepared(name: &str) -> PathBuf {
+    let place = testkit::prepared(&format!("../harnesses/{name}"));
+    assert!(
+        place.exists(),
+        "{} is not here: `scripts/prepare tests` installs it",
+        place.display()
+    );
+    place
 }
 
 /// A session in which code ran with these files beside it, and what came of it.
@@ -212,11 +158,7 @@ fn calls(belljar: &Installation) -> (Vec<Value>, i64) {
 
 #[test]
 fn official_clients_ask_in_three_languages_and_the_session_pays() {
-    let Some(packages) = python() else {
-        println!("left out: the package registry gave no clients");
-        return;
-    };
-    let (belljar, answer) = run(SDKS_RUN, "harness/", &packages, Some(("sdks.py", SDKS)));
+    let (belljar, answer) = run(SDKS_RUN, "harness/", &prepared("python"), Some(("sdks.py", SDKS)));
     assert!(answer.contains("moon"), "{answer}");
     let said: Value = serde_json::from_str(&belljar.file("s", "said.txt")).expect("what they said");
     for way in [
@@ -246,11 +188,7 @@ fn official_clients_ask_in_three_languages_and_the_session_pays() {
 
 #[test]
 fn opencode_does_a_step_inside_and_the_session_pays() {
-    let Some(program) = opencode() else {
-        println!("left out: OpenCode is fetched with BELLJAR_TEST_FULL=1 only");
-        return;
-    };
-    let (belljar, answer) = run(OPENCODE_RUNS, "harness/", &program, None);
+    let (belljar, answer) = run(OPENCODE_RUNS, "harness/", &prepared("opencode"), None);
     let said = belljar.file("s", "said.txt");
     assert!(answer.contains("moon"), "{answer}\n{said}");
     assert!(said.contains("Noted, and nothing else."), "{said}");

@@ -39,7 +39,7 @@ fn kill(by: By, config: &Config, orders: &Orders, moment: Moment) {
     let mark = config.run.join(MARK);
     let how = match by {
         By::Oci(command) => command.to_owned(),
-        By::Docker => format!("docker:{}", DockerEngine::of_this_process().unwrap().socket().display()),
+        By::Docker => format!("docker:{}", DockerEngine::of_this_process().socket().display()),
         By::DockerAt(socket) => format!("docker:{}", socket.display()),
         By::DockerInVolume => format!(
             "docker:{}:{}",

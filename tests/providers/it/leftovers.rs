@@ -253,15 +253,13 @@ async fn nothing_is_left_of_many_by_runsc() {
 
 #[tokio::test]
 async fn nothing_is_left_of_many_by_docker() {
-    if By::Docker.is_here() {
-        nothing_is_left(
-            "nothing_is_left_of_many_by_docker",
-            By::Docker,
-            DiskChoice::Btrfs,
-            rounds() / 5,
-        )
-        .await;
-    }
+    nothing_is_left(
+        "nothing_is_left_of_many_by_docker",
+        By::Docker,
+        DiskChoice::Btrfs,
+        rounds() / 5,
+    )
+    .await;
 }
 
 /// Where the process is told which provider it has.

@@ -72,18 +72,21 @@ impl By {
     pub(crate) fn is_here(self) -> bool {
         let command = match self {
             Self::Oci(command) => command,
-            Self::Docker => return DockerEngine::of_this_process().is_some(),
-            Self::DockerAt(_) => return true,
+            Self::Docker | Self::DockerAt(_) => return true,
             Self::DockerInVolume => return DockerEngine::newer().is_some(),
+        };
+        let is_there = || {
+            Command::new(testkit::program(command))
+                .arg("--version")
+                .output()
+                .is_ok()
         };
         let why_not = if [Self::YOUKI, Self::RUNSC].contains(&self) && !full() {
             "is built from its sources, for the big tests alone"
-        } else if Command::new(testkit::program(command))
-            .arg("--version")
-            .output()
-            .is_err()
-        {
-            "is not installed here"
+        } else if self == Self::RUNSC && !is_there() {
+            "could not be built here"
+        } else if !is_there() {
+            panic!("{command} is not here, and is to be tried: `scripts/prepare tests` installs it");
         } else if self == Self::CRUN && !controllers_beside().is_empty() {
             // Before 1.9 it does.
             "refuses machines where version 2 of cgroups has controllers beside version 1"
@@ -107,7 +110,7 @@ impl By {
         match self {
             Self::Oci(command) => sandbox_oci::open(testkit::program(command), config, images),
             Self::Docker => {
-                let engine = DockerEngine::of_this_process().unwrap();
+                let engine = DockerEngine::of_this_process();
                 sandbox_docker::open(&engine.socket(), None, config, images)
             }
             Self::DockerAt(socket) => sandbox_docker::open(socket, None, config, images),

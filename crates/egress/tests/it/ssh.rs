@@ -66,8 +66,7 @@ fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
 }
 
 impl Forge {
-    /// None: the machine has no server.
-    async fn new(rule: &str) -> Option<Self> {
+    async fn new(rule: &str) -> Self {
         Self::made(Making {
             rule,
             ..Making::default()
@@ -75,16 +74,12 @@ impl Forge {
         .await
     }
 
-    async fn made(making: Making<'_>) -> Option<Self> {
+    async fn made(making: Making<'_>) -> Self {
         let Making { rule, pin, server, .. } = making;
-        if !Path::new(SSHD).exists() {
-            assert!(
-                std::env::var_os("BELLJAR_TEST_FULL").is_none(),
-                "scripts/prepare tests installs openssh-server"
-            );
-            eprintln!("no {SSHD} here: not run");
-            return None;
-        }
+        assert!(
+            Path::new(SSHD).exists(),
+            "{SSHD} is not here: `scripts/prepare tests` installs it (openssh-server)"
+        );
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
         for (key, kind) in [("host", making.host), ("client", making.client)] {
@@ -142,7 +137,7 @@ impl Forge {
             }
         });
         let inside = Self::inside(&world, port).await;
-        Some(Self { world, folder, inside })
+        Self { world, folder, inside }
     }
 
     /// Leads programs into the broker as the runtime of a sandbox does.
@@ -203,7 +198,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[tokio::test]
 async fn threat_015_a_command_runs_with_a_key_that_the_sandbox_does_not_have() {
-    let Some(forge) = Forge::new("").await else { return };
+    let forge = Forge::new("").await;
     let output = forge.ssh(&["127.0.0.1", "echo out; echo err >&2; exit 7"]).await;
     assert_eq!(
         (output.status.code(), text(&output.stdout).as_str()),
@@ -222,7 +217,7 @@ async fn threat_015_a_command_runs_with_a_key_that_the_sandbox_does_not_have() {
 
 #[tokio::test]
 async fn much_passes_both_ways_at_once() {
-    let Some(forge) = Forge::new("").await else { return };
+    let forge = Forge::new("").await;
     let mut command = Command::new("ssh");
     command
         .args(forge.options())
@@ -251,7 +246,7 @@ async fn much_passes_both_ways_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_command_goes_on_when_all_its_room_was_taken_in_both_directions() {
     const BYTES: u32 = 64 << 20;
-    let Some(forge) = Forge::new("").await else { return };
+    let forge = Forge::new("").await;
     let mut command = Command::new("ssh");
     command
         .args(forge.options())
@@ -291,7 +286,7 @@ async fn a_command_goes_on_when_all_its_room_was_taken_in_both_directions() {
 async fn much_passes_both_ways_in_commands_that_share_a_connection() {
     const COMMANDS: usize = 6;
     const BYTES: usize = 6_000_000;
-    let Some(forge) = Forge::new("").await else { return };
+    let forge = Forge::new("").await;
     let socket = format!("-S{}", forge.folder.path().join("shared").display());
     let ssh = |arguments: &[&str]| {
         let mut command = Command::new("ssh");
@@ -342,7 +337,7 @@ async fn much_passes_both_ways_in_commands_that_share_a_connection() {
 
 #[tokio::test]
 async fn threat_015_no_shell_no_terminal_no_subsystem_and_no_forwarding() {
-    let Some(forge) = Forge::new("").await else { return };
+    let forge = Forge::new("").await;
     let output = forge.ssh(&["127.0.0.1"]).await;
     assert_eq!(output.status.code(), Some(255));
     assert!(
@@ -414,9 +409,7 @@ async fn threat_015_a_host_with_another_key_is_refused_in_words() {
         pin: Some(other),
         ..Making::default()
     };
-    let Some(forge) = Forge::made(making).await else {
-        return;
-    };
+    let forge = Forge::made(making).await;
     let output = forge.ssh(&["127.0.0.1", "echo ran"]).await;
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(255), ""));
     let words = text(&output.stderr);
@@ -435,7 +428,7 @@ async fn threat_015_a_host_may_show_a_key_of_rsa_and_sign_by_sha2() {
             server: &format!("HostKeyAlgorithms {algorithm}"),
             ..Making::default()
         };
-        let Some(forge) = Forge::made(making).await else { return };
+        let forge = Forge::made(making).await;
         let output = forge.ssh(&["127.0.0.1", "echo yes"]).await;
         assert_eq!(text(&output.stdout), "yes\n", "{algorithm}: {output:?}");
         assert_eq!(forge.told().await.2, Ok(()));
@@ -454,7 +447,7 @@ async fn threat_015_no_host_shows_itself_by_sha1_or_a_short_key() {
             server,
             ..Making::default()
         };
-        let Some(forge) = Forge::made(making).await else { return };
+        let forge = Forge::made(making).await;
         let output = forge.ssh(&["127.0.0.1", "echo ran"]).await;
         assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(255), ""));
         assert!(text(&output.stderr).contains(words), "{output:?}");
@@ -468,7 +461,7 @@ async fn nobody_logs_in_with_a_key_of_rsa_and_that_is_said() {
         client: &["-t", "rsa", "-b", "2048"],
         ..Making::default()
     };
-    let Some(forge) = Forge::made(making).await else { return };
+    let forge = Forge::made(making).await;
     let output = forge.ssh(&["127.0.0.1", "echo ran"]).await;
     assert!(text(&output.stderr).contains("is one of RSA"), "{output:?}");
     assert_eq!(forge.told().await.2, Err("no_secret"));
@@ -476,9 +469,7 @@ async fn nobody_logs_in_with_a_key_of_rsa_and_that_is_said() {
 
 #[tokio::test]
 async fn threat_015_only_commands_of_the_rule_run() {
-    let Some(forge) = Forge::new(", commands = [\"echo *\"], subsystems = [\"sftp\"]").await else {
-        return;
-    };
+    let forge = Forge::new(", commands = [\"echo *\"], subsystems = [\"sftp\"]").await;
     let output = forge.ssh(&["127.0.0.1", "echo yes"]).await;
     assert_eq!(text(&output.stdout), "yes\n", "{output:?}");
     assert_eq!(forge.told().await.2, Ok(()));
@@ -502,7 +493,7 @@ async fn threat_015_only_commands_of_the_rule_run() {
 
 #[tokio::test]
 async fn threat_015_git_clones_and_pushes_over_ssh_without_a_key() {
-    let Some(forge) = Forge::new("").await else { return };
+    let forge = Forge::new("").await;
     let path = forge.folder.path();
     run("git", &["init", "-q", "--bare", "-b", "main", "app.git"], path);
     let options = forge.options();

@@ -82,7 +82,7 @@ pub(super) struct Kinds {
     beside: String,
     /// What the program is given.
     program: String,
-    forge: Option<Forge>,
+    forge: Forge,
 }
 
 impl Kinds {
@@ -90,7 +90,7 @@ impl Kinds {
         Self {
             beside: canary(),
             program: canary(),
-            forge: Forge::is_there().then(Forge::new),
+            forge: Forge::new(),
         }
     }
 
@@ -157,16 +157,14 @@ impl Kinds {
             "[services.tool.auth]\ntoken = \"file:{}\"\n",
             at("program-secret").display()
         );
-        if let Some(forge) = &self.forge {
-            write(&at("ssh-secret"), &forge.read("client"));
-            forge.listen(world.servers[super::FORGE_SERVER].address());
-            sections += &format!(
-                "[egress.rules.forge]\nhosts = [\"{FORGE}:22\"]\nschemes = [\"ssh\"]\nnetworks = [\"127.0.0.0/8\"]\n\
-                 ssh = {{ user = \"root\", secret = \"file:{}\", host_keys = [{:?}], commands = [\"echo *\", \"cat\"] }}\n",
-                at("ssh-secret").display(),
-                forge.read("host.pub").trim()
-            );
-        }
+        write(&at("ssh-secret"), &self.forge.read("client"));
+        self.forge.listen(world.servers[super::FORGE_SERVER].address());
+        sections += &format!(
+            "[egress.rules.forge]\nhosts = [\"{FORGE}:22\"]\nschemes = [\"ssh\"]\nnetworks = [\"127.0.0.0/8\"]\n\
+             ssh = {{ user = \"root\", secret = \"file:{}\", host_keys = [{:?}], commands = [\"echo *\", \"cat\"] }}\n",
+            at("ssh-secret").display(),
+            self.forge.read("host.pub").trim()
+        );
         sections
     }
 
@@ -214,24 +212,19 @@ impl Kinds {
             let lines: Vec<&str> = text.lines().collect();
             lines[lines.len() / 2].to_owned()
         };
-        let mut secrets = vec![
+        vec![
             ("the file beside the database".to_owned(), self.beside.clone()),
             ("the program's secret".to_owned(), self.program.clone()),
             ("the app's key".to_owned(), line(belljar.path("app"))),
             ("the pair's key".to_owned(), line(belljar.path("pair"))),
-        ];
-        if self.forge.is_some() {
-            secrets.push(("the SSH key".to_owned(), line(belljar.path("ssh-secret"))));
-        }
-        secrets
+            ("the SSH key".to_owned(), line(belljar.path("ssh-secret"))),
+        ]
     }
 
     /// The attempts were real.
     pub(super) fn assert_reached(&self, belljar: &Installation, outcomes: &str, report: &Path) {
         let audit = belljar.done(&["audit", "--limit", "1000", "--action", "egress.allowed", "--json"]);
-        if self.forge.is_some() {
-            assert!(audit.contains(FORGE), "nothing reached {FORGE}: {audit}");
-        }
+        assert!(audit.contains(FORGE), "nothing reached {FORGE}: {audit}");
         for attempt in [
             "ssh ",
             "data ",
