@@ -197,7 +197,7 @@ mod tests {
         let locked = tree.join("locked/inner");
         fs::create_dir_all(locked.join("innermost")).unwrap();
         for folder in [locked.join("innermost"), locked.clone(), tree.join("locked")] {
-            fs::set_permissions(folder, fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o0)).unwrap();
         }
         remove_tree(&tree).unwrap();
         assert!(!tree.exists());

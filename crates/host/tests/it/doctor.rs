@@ -160,7 +160,7 @@ fn of_an_oci_runtime_that_is_named_by_its_path_it_is_said_what_to_do_about_that(
         (place.join("nothing"), "is not there", "sandbox.runtime"),
         ("no-such-runtime".into(), "is not in PATH", "sandbox.runtime"),
         (place.clone(), "is a folder", "sandbox.runtime"),
-        (program.clone(), "may not be executed", &*forbidden),
+        (program, "may not be executed", &*forbidden),
     ] {
         ward.machine.command = Some(command.clone());
         let finding = ward.finding("container");
