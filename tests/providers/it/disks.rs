@@ -1,18 +1,23 @@
 //! Disks have limits, outlive sandboxes, and cost no neighbour anything.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
 use containers::{DiskChoice, DiskKind};
 use domain::{SandboxId, SessionId, SnapshotId};
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags, fallocate, makedev, mknodat, setxattr};
 use sandbox::{ProviderError, SandboxProvider};
 
 use crate::world::{By, ROOT, USER, World, words};
 
-on_each!(nobody_inside_makes_a_disk_without_a_limit,);
+on_each!(
+    nobody_inside_makes_a_disk_without_a_limit,
+    what_is_planted_on_a_disk_gives_nobody_anything_where_it_is_restored,
+);
+on_each!(by_docker_in_volume, DockerInVolume: what_is_planted_on_a_disk_gives_nobody_anything_where_it_is_restored);
 
 /// More than the limit of a test's disk.
 const TOO_MUCH: &str = "dd if=/dev/zero bs=1M count=100";
@@ -58,9 +63,6 @@ async fn a_full_disk_on_ext4_fails_in_words_and_alone() {
 /// What an engine's container can write at all is on the session's disk, in its limit, and stays.
 #[tokio::test]
 async fn all_that_can_be_written_by_docker_is_the_session_s_disk() {
-    if !By::Docker.is_here() {
-        return;
-    }
     let world = World::by(By::Docker, DiskChoice::Btrfs);
     let (full, neighbour) = (world.create().await, world.create().await);
     for place in ["/workspace", "/tmp", "/var/tmp", "/home/agent"] {
@@ -248,6 +250,131 @@ async fn nobody_inside_makes_a_disk_without_a_limit(by: By) {
     let session = living.spec.session;
     living.destroy().await;
     world.provider.remove_disk(session).await.unwrap();
+}
+
+/// Makes folders in each other, as deep as nobody who goes down into them comes.
+const DEEP: &str = r#"
+import os
+os.chdir("/workspace")
+for _ in range(20000):
+    os.mkdir("deeper")
+    os.chdir("deeper")
+"#;
+
+#[tokio::test]
+async fn a_folder_of_any_depth_is_counted_and_removed_and_never_half_kept() {
+    let world = World::new(DiskChoice::Folders);
+    assert_eq!(world.provider.disk_kind(), DiskKind::Folders);
+    let living = world.create().await;
+    let session = living.spec.session;
+    living.python(USER, DEEP).await;
+    world.provider.usage(living.spec.id).await.unwrap();
+    // The program that copies does not come to its end.
+    let refused = world.provider.snapshot(session, SnapshotId::new()).await.unwrap_err();
+    assert!(words(&refused).contains("File name too long"), "{}", words(&refused));
+    let names = || {
+        let entries = fs::read_dir(world.config.data.join("disks")).unwrap();
+        Vec::from_iter(entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()))
+    };
+    assert_eq!(names(), [format!("{session}.folder")]);
+    living.destroy().await;
+    world.provider.remove_disk(session).await.unwrap();
+    assert!(names().is_empty(), "{:?}", names());
+}
+
+/// Does something to the files of a disk that no sandbox has, from outside.
+fn with_disk(world: &World, session: SessionId, work: impl FnOnce(&Path)) {
+    let data = &world.config.data;
+    match world.provider.disk_kind() {
+        DiskKind::Btrfs | DiskKind::BtrfsFile => work(&data.join("pool").join(session.to_string())),
+        DiskKind::Folders => work(&data.join(format!("disks/{session}.folder"))),
+        DiskKind::Ext4Files => {
+            let place = tempfile::tempdir().unwrap();
+            let disk = data.join(format!("disks/{session}.ext4"));
+            testkit::run(Command::new("mount").args(["-o", "loop"]).arg(disk).arg(place.path()));
+            work(place.path());
+            testkit::run(Command::new("umount").arg(place.path()));
+        }
+    }
+}
+
+/// Every right there is, for whoever runs the file that has this as its `security.capability`.
+const EVERY_RIGHT: [u8; 20] = [
+    1, 0, 0, 2, // version 2, which counts at once
+    0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, // permitted, and inherited: the first 32
+    0xff, 1, 0, 0, 0, 0, 0, 0, // the same: the other 9
+];
+
+/// Root's programs, and a device that every sandbox may open where it is its own: whoever could make a file of a disk, or alter
+/// a snapshot, could put them there.
+async fn what_is_planted_on_a_disk_gives_nobody_anything_where_it_is_restored(by: By) {
+    nobody_gets_anything(World::by(by, DiskChoice::Auto)).await;
+}
+
+#[tokio::test]
+async fn what_is_planted_on_a_disk_of_ext4_gives_nobody_anything_where_it_is_restored() {
+    nobody_gets_anything(World::new(DiskChoice::Ext4)).await;
+}
+
+#[tokio::test]
+async fn what_is_planted_in_a_folder_gives_nobody_anything_where_it_is_restored() {
+    nobody_gets_anything(World::new(DiskChoice::Folders)).await;
+}
+
+async fn nobody_gets_anything(world: World) {
+    let first = world.create().await;
+    let session = first.spec.session;
+    let make = "cp \"$(command -v id)\" \"$(command -v cat)\" /workspace && sync";
+    first.run(USER, make).await;
+    first.destroy().await;
+    with_disk(&world, session, |disk| {
+        let workspace = disk.join("workspace");
+        let [id, cat] = ["id", "cat"].map(|name| workspace.join(name));
+        for program in [&id, &cat] {
+            chown(program, Some(0), Some(0)).unwrap();
+            fs::set_permissions(program, fs::Permissions::from_mode(0o6755)).unwrap();
+        }
+        setxattr(&cat, "security.capability", &EVERY_RIGHT, XattrFlags::empty()).unwrap();
+        for (name, kind, device) in [
+            ("null", FileType::CharacterDevice, makedev(1, 3)),
+            ("loop", FileType::BlockDevice, makedev(7, 0)),
+        ] {
+            let place = workspace.join(name);
+            mknodat(CWD, &place, kind, Mode::from_raw_mode(0o666), device).unwrap();
+            fs::set_permissions(&place, fs::Permissions::from_mode(0o666)).unwrap();
+        }
+    });
+    let (snapshot, fork) = (SnapshotId::new(), SessionId::new());
+    world.provider.snapshot(session, snapshot).await.unwrap();
+    for session in [session, fork] {
+        world.provider.restore(snapshot, session).await.unwrap();
+        let mut spec = world.spec();
+        spec.session = session;
+        let living = world.create_as(&spec).await;
+        let seen = living
+            .run(USER, "stat -c '%a %u %F' /workspace/id /workspace/null")
+            .await;
+        assert_eq!(seen, "6755 0 regular file\n666 0 character special file");
+        assert_eq!(
+            living.run(USER, "/workspace/id -u; /workspace/id -g").await,
+            "1000\n1000"
+        );
+        let (rights, code) = living.attempt(USER, "/workspace/cat /proc/self/status").await;
+        assert!(code != 0 || rights.contains("CapEff:\t0000000000000000"), "{rights}");
+        let devices: &[&str] = match world.by {
+            // A kernel of its own has none of the machine's devices.
+            By::RUNSC => &[],
+            // A part of a volume is mounted with devices, of which the engine lets those be opened that are in every sandbox.
+            By::DockerInVolume => &["loop"],
+            _ => &["loop", "null"],
+        };
+        for (device, uid) in devices.iter().flat_map(|device| [(device, USER), (device, ROOT)]) {
+            let (said, code) = living.attempt(uid, &format!("cat /workspace/{device} 2>&1")).await;
+            let refused = said.contains("denied") || said.contains("not permitted");
+            assert!(code != 0 && refused, "{device} by {uid}: {said}");
+        }
+        living.destroy().await;
+    }
 }
 
 async fn files_go_with_a_sandbox_that_was_made_ahead(disk: DiskChoice) {
@@ -440,6 +567,64 @@ async fn a_snapshot_leaves_the_room_that_running_disks_need() {
     again.destroy().await;
     drop(world);
     drop(small);
+}
+
+/// What a snapshot shares is kept when it is written to: where that takes the last of a pool's room, nobody in it can write.
+#[tokio::test]
+async fn a_snapshot_in_a_full_pool_of_btrfs_is_refused_and_leaves_nothing() {
+    let world = World::new(DiskChoice::Btrfs);
+    let living = world.create().await;
+    let session = living.spec.session;
+    let write = "head -c 20000000 /dev/urandom > /workspace/kept && sync && sha256sum /workspace/kept";
+    let sum = living.run(USER, write).await;
+    let (first, second) = (SnapshotId::new(), SnapshotId::new());
+    let provider = &world.provider;
+    provider.snapshot(session, first).await.unwrap();
+    let pool = world.config.data.join("pool");
+    // Room for what the file system notes by itself, which a small pool gets none of otherwise; then all but a little is taken.
+    for number in 0..6_000 {
+        fs::write(pool.join(format!("small-{number}")), [1; 2_000]).unwrap();
+    }
+    let pool_folder = fs::File::open(&pool).unwrap();
+    let free = || {
+        rustix::fs::syncfs(&pool_folder).unwrap();
+        let about = rustix::fs::fstatvfs(&pool_folder).unwrap();
+        about.f_bavail * about.f_frsize
+    };
+    let place = pool.join("ballast");
+    let ballast = fs::File::create(&place).unwrap();
+    let mut taken = 0;
+    while free() > 90 << 20 {
+        let more = (free().saturating_sub(80 << 20) / 2).max(1 << 20);
+        fallocate(&ballast, FallocateFlags::empty(), taken, more).unwrap();
+        taken += more;
+    }
+    let full = |answer: Result<(), ProviderError>| {
+        let words = answer.as_ref().map_err(|error| words(error));
+        assert!(matches!(answer, Err(ProviderError::Full(_))), "{words:?}");
+    };
+    let kept = async || -> Vec<_> {
+        let kept = world.provider.snapshots().await.unwrap().kept;
+        kept.into_iter().map(|status| status.id).collect()
+    };
+    full(provider.snapshot(session, second).await.map(drop));
+    assert_eq!(kept().await, [first]);
+    living.run(USER, "echo more > /workspace/more && sync").await;
+    let mut spec = world.spec();
+    spec.session = session;
+    living.destroy().await;
+    full(provider.restore(first, session).await);
+    assert_eq!(provider.disks().await.unwrap(), [session]);
+    let living = world.create_as(&spec).await;
+    let both = living.run(USER, "cat /workspace/more; sha256sum /workspace/kept").await;
+    assert_eq!(both, format!("more\n{sum}"));
+    // As soon as there is room it is done.
+    drop(ballast);
+    fs::remove_file(&place).unwrap();
+    assert!(free() > 1 << 30);
+    provider.snapshot(session, second).await.unwrap();
+    assert_eq!(kept().await.len(), 2);
+    living.destroy().await;
 }
 
 /// A second device that shows the file of a pool would be a second file system that writes to it.

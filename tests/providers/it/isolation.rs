@@ -19,6 +19,13 @@ on_each!(
     every_namespace_is_the_sandbox_s_own,
     the_machine_s_mounts_show_nothing_of_a_sandbox,
 );
+on_each!(
+    by_docker_in_volume,
+    DockerInVolume: threat_065_the_user_cannot_look_into_the_runtime,
+    pid_1_has_three_capabilities_and_no_more,
+    every_namespace_is_the_sandbox_s_own,
+    the_machine_s_mounts_show_nothing_of_a_sandbox
+);
 
 async fn threat_065_the_user_cannot_look_into_the_runtime(by: By) {
     let world = World::by(by, DiskChoice::Auto);
@@ -102,7 +109,7 @@ async fn every_namespace_is_the_sandbox_s_own(by: By) {
     let world = World::by(by, DiskChoice::Auto);
     let (one, two) = (world.create().await, world.create().await);
     // An engine that maps no users makes no namespace of users.
-    let of_users: &[&str] = if by == By::Docker { &[] } else { &["user"] };
+    let of_users: &[&str] = if matches!(by, By::Oci(_)) { &["user"] } else { &[] };
     // A kernel of its own is in the machine's namespace of groups, and shows others inside.
     let of_groups: &[&str] = if by == By::RUNSC { &[] } else { &["cgroup"] };
     for namespace in ["pid", "mnt", "ipc", "uts", "net"]
@@ -129,7 +136,7 @@ async fn every_namespace_is_the_sandbox_s_own(by: By) {
 }
 
 async fn the_machine_s_mounts_show_nothing_of_a_sandbox(by: By) {
-    let world = World::by(by, DiskChoice::Btrfs);
+    let world = World::by(by, DiskChoice::Auto);
     let living = world.create().await;
     living.run(USER, "true").await;
     let run = world.config.run.join("sandboxes").to_string_lossy().into_owned();
@@ -286,28 +293,22 @@ async fn nothing_is_left(world: &World) {
 
 #[tokio::test]
 async fn an_engine_that_filters_no_system_calls_makes_no_sandbox() {
-    if By::Docker.is_here() {
-        for refused in of_an_engine(Wrong::LeftOut).await {
-            assert!(is_refused(&refused, NO_LIST), "{refused:?}");
-        }
+    for refused in of_an_engine(Wrong::LeftOut).await {
+        assert!(is_refused(&refused, NO_LIST), "{refused:?}");
     }
 }
 
 #[tokio::test]
 async fn an_engine_that_exchanges_mask_and_value_makes_no_sandbox() {
-    if By::Docker.is_here() {
-        for refused in of_an_engine(Wrong::Exchanged).await {
-            assert!(is_refused(&refused, MISREAD), "{refused:?}");
-        }
+    for refused in of_an_engine(Wrong::Exchanged).await {
+        assert!(is_refused(&refused, MISREAD), "{refused:?}");
     }
 }
 
 #[tokio::test]
 async fn an_engine_with_another_oci_runtime_makes_sandboxes() {
-    if By::Docker.is_here() {
-        for made in of_an_engine(Wrong::Nothing).await {
-            made.unwrap();
-        }
+    for made in of_an_engine(Wrong::Nothing).await {
+        made.unwrap();
     }
 }
 
