@@ -584,7 +584,7 @@ pub enum UserCommand {
         #[arg(long)]
         admin: bool,
     },
-    /// Remove a user. Their tokens open nothing from then on; their sessions stay.
+    /// Remove a user. Their tokens open nothing from then on, their runs are cancelled; their sessions stay and take no prompt.
     Rm {
         /// The user's name or id.
         user: String,

@@ -11,4 +11,5 @@ mod sessions;
 pub use files::FileStream;
 pub(crate) use files::transferred;
 pub use images::{GenerationEntry, ImageEntry, ImageUse};
+pub(crate) use people::USER_REMOVED;
 pub use sandboxes::{Health, RemovedSandboxes, SandboxEntry, SandboxFigures};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causes::with_causes;
-use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp};
+use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp, TurnId};
 use lifecycle::Stop;
 use llm::{StreamEvent, head_bound, request_body};
 use protocol::ToolChoice;
@@ -16,7 +16,7 @@ use crate::Control;
 use crate::history::Line;
 use crate::live::{Active, Live};
 use crate::money::{self, Meter};
-use crate::turns::head;
+use crate::turns::{Speaking, head};
 
 /// The most that a summary may say.
 const SUMMARY_TOKENS: u64 = 4_096;
@@ -80,7 +80,13 @@ fn piece(older: &[Line], room: u64) -> Option<usize> {
 impl Control {
     /// Has the model sum up the older part of the history, or as much of it from its beginning as fits its window: a model that
     /// stands in may have a smaller one than the model that the conversation was held with.
-    pub(crate) async fn compact(&self, live: &Live, active: &Active, cut: &Stop, model: &Arc<Model>) -> Compacted {
+    pub(crate) async fn compact(
+        &self,
+        live: &Live,
+        active: &Active,
+        speaking: &Speaking,
+        model: &Arc<Model>,
+    ) -> Compacted {
         let output = SUMMARY_TOKENS.min(model.max_output);
         let choice = ToolChoice::None;
         let head = head(&active.offer, model, &choice, output);
@@ -139,6 +145,7 @@ impl Control {
             Err(StoreError::Stale { .. }) => return Compacted::Stale,
             Err(error) => return Compacted::Failed(with_causes(&error)),
         };
+        speaking.sum_up(Some(reserved.id));
         let asked = self.0.providers.encode(model, &message(ASKED.to_owned()));
         let body = request_body(
             model.format,
@@ -147,7 +154,7 @@ impl Control {
         );
         let price = model.price.filter(|_| active.offer.is_capped());
         let meter = price.map(|price| Meter::new(price, likely, reserve));
-        let (summary, mut charges, lost) = self.summary(model, body, likely, meter, cut).await;
+        let (summary, mut charges, lost) = self.summary(model, body, likely, meter, &speaking.cut).await;
         for _ in 0..lost {
             charges.push(money::lost(
                 model,
@@ -156,15 +163,8 @@ impl Control {
                 &charges,
             ));
         }
-        {
-            let mut writing = live.writing.lock().await;
-            match self.0.store.settle(Asker::System, reserved.id, charges).await {
-                Ok(events) => live.note(&mut writing, events),
-                Err(error) => {
-                    tracing::error!(run = %active.run, error = with_causes(&error), "could not settle a summary");
-                }
-            }
-        }
+        self.settle(live, reserved.id, charges).await;
+        speaking.sum_up(None);
         self.0.freed.notify_waiters();
         let summary = match summary {
             Ok(summary) => summary,
@@ -176,15 +176,43 @@ impl Control {
             through,
             summary: message(self.0.secrecy.masks().text(format!("{INTRODUCED}{summary}"))),
         };
-        let mut writing = live.writing.lock().await;
-        match self.0.store.compact(Asker::System, compaction).await {
-            Ok(events) => {
-                live.note(&mut writing, events);
-                writing.forget_history();
-                Compacted::Shorter { more }
+        let mut patience = self.patience("the summary of a conversation");
+        loop {
+            let mut writing = live.writing.lock().await;
+            let error = match self.0.store.compact(Asker::System, compaction.clone()).await {
+                Ok(events) => {
+                    live.note(&mut writing, events);
+                    writing.forget_history();
+                    return Compacted::Shorter { more };
+                }
+                Err(StoreError::Stale { .. }) => return Compacted::Stale,
+                Err(error) => error,
+            };
+            drop(writing);
+            let again = tokio::select! {
+                biased;
+                () = speaking.cut.cancelled() => return Compacted::Stale,
+                again = patience.again(error) => again,
+            };
+            if let Err(error) = again {
+                return Compacted::Failed(with_causes(&error));
             }
-            Err(StoreError::Stale { .. }) => Compacted::Stale,
-            Err(error) => Compacted::Failed(with_causes(&error)),
+        }
+    }
+
+    /// Charges what a reserved call cost.
+    pub(crate) async fn settle(&self, live: &Live, reserved: TurnId, charges: Vec<Charge>) {
+        let mut patience = self.patience("what a call of a model cost");
+        loop {
+            let mut writing = live.writing.lock().await;
+            let error = match self.0.store.settle(Asker::System, reserved, charges.clone()).await {
+                Ok(events) => return live.note(&mut writing, events),
+                Err(error) => error,
+            };
+            drop(writing);
+            if let Err(error) = patience.again(error).await {
+                return tracing::error!(session = %live.session, error = with_causes(&error), "could not settle a call of a model");
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! One run from its taking to its end: a sandbox, the loop, and what happens when either is lost.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use store::{Asker, End, StoreError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::api::USER_REMOVED;
 use crate::approvals::Waits;
 use crate::dispatch::HOLDER;
 use crate::housing::{HousingError, State};
@@ -25,6 +27,8 @@ mod here;
 
 /// How long a loop whose run is over may take to say that it has ended, before it is stopped.
 const WINDS_UP_WITHIN: Duration = Duration::from_secs(2);
+/// How long a run that fails may go on while its end is stored.
+const STORED_SOON: Duration = Duration::from_secs(1);
 /// The first delay before a sandbox is tried for again.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
@@ -72,10 +76,11 @@ impl Control {
         };
         if let Some(end) = end {
             span.fail(end.code.as_deref().unwrap_or("failed"));
-            self.end_run(&live, &active, end).await;
+            self.end_and_stop(&live, &active, end).await;
         }
         drop(span);
         self.wind_up(&live, &active).await;
+        self.insist_on_cancel(&live, &active).await;
         self.keep_after(&live, run).await;
         live.set_active(None);
         self.end_approvals(&live).await;
@@ -91,6 +96,12 @@ impl Control {
         live.note(&mut writing, taken.events.clone());
         writing.joining = 0;
         let run = &taken.run;
+        if self.0.store.user(Asker::System, live.owner).await?.removed.is_some() {
+            // It waited while that happened, or the process ended before all of them were cancelled.
+            let ended = self.0.store.cancel_run(Asker::System, run.id, USER_REMOVED).await?;
+            live.note(&mut writing, ended.events);
+            return Ok(None);
+        }
         let settings = Settings::read(&run.settings);
         let wanted = settings.model.as_deref().unwrap_or(&self.0.config.model);
         let model = match self.0.providers.model(wanted) {
@@ -153,6 +164,7 @@ impl Control {
             done: AtomicU32::new(done),
             over: Stop::new(),
             cancelled: AtomicBool::new(false),
+            cancel: Mutex::default(),
             loop_ended: watch::Sender::new(None),
             calls: Mutex::new(calls),
             denied: Mutex::new(denied.into_iter().collect()),
@@ -256,24 +268,66 @@ impl Control {
         }
     }
 
+    /// Ends a run in the store; where that takes long, what is done for it stops before.
+    async fn end_and_stop(&self, live: &Arc<Live>, active: &Active, end: End) {
+        let mut ending = pin!(self.end_run(live, active, end));
+        if timeout(STORED_SOON, &mut ending).await.is_err() {
+            active.over.cancel();
+            self.wind_up(live, active).await;
+            ending.await;
+        }
+    }
+
     /// Ends a run in the store; it may have ended already.
     pub(crate) async fn end_run(&self, live: &Live, active: &Active, end: End) {
-        let mut writing = live.writing.lock().await;
-        self.seal(live).await;
-        let ended = self.0.store.end_run(Asker::System, active.run, active.epoch, end).await;
-        active.over.cancel();
-        match ended {
-            Ok(ended) => {
-                live.note(&mut writing, ended.events);
-                writing.joining = 0;
-                if let Some(next) = ended.next {
-                    self.begin_run(live.session, next);
+        let mut patience = self.patience("the end of a run");
+        loop {
+            let mut writing = live.writing.lock().await;
+            self.seal(live).await;
+            let ended = match self.store_cancel(live, active, &mut writing).await {
+                Ok(()) => {
+                    let store = &self.0.store;
+                    store
+                        .end_run(Asker::System, active.run, active.epoch, end.clone())
+                        .await
+                }
+                Err(error) => Err(error),
+            };
+            let error = match ended {
+                Ok(ended) => {
+                    active.over.cancel();
+                    live.note(&mut writing, ended.events);
+                    writing.joining = 0;
+                    if let Some(next) = ended.next {
+                        self.begin_run(live.session, next);
+                    }
+                    return;
+                }
+                Err(error) => error,
+            };
+            drop(writing);
+            match patience.again(error).await {
+                Ok(()) => continue,
+                // Somebody else ended it, or took it: it is theirs.
+                Err(StoreError::Stale { .. }) => {}
+                Err(error) => {
+                    tracing::error!(run = %active.run, error = with_causes(&error), "could not end a run; it is taken again");
                 }
             }
-            // Somebody else ended it, or took it: it is theirs.
-            Err(StoreError::Stale { .. }) => {}
-            Err(error) => {
-                tracing::error!(run = %active.run, error = with_causes(&error), "could not end a run; it is taken again");
+            return active.over.cancel();
+        }
+    }
+
+    /// Stores that a person stopped this run, where there was no room for it then; until it is stored nobody takes the run again.
+    async fn insist_on_cancel(&self, live: &Live, active: &Active) {
+        let mut patience = self.patience("that a run was stopped");
+        loop {
+            let mut writing = live.writing.lock().await;
+            let stored = self.store_cancel(live, active, &mut writing).await;
+            drop(writing);
+            let Err(error) = stored else { return };
+            if let Err(error) = patience.again(error).await {
+                return tracing::error!(run = %active.run, error = with_causes(&error), "could not store that a run was stopped; it is taken again");
             }
         }
     }

@@ -47,6 +47,7 @@ mod masks;
 mod memory;
 mod money;
 mod offer;
+mod patience;
 mod prompts;
 mod raw;
 mod rights;

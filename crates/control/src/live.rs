@@ -136,6 +136,8 @@ pub(crate) struct Active {
     pub(crate) over: Stop,
     /// It was cancelled: its programs in the background end with it.
     pub(crate) cancelled: AtomicBool,
+    /// Who cancelled it and why, where that could not be stored yet.
+    pub(crate) cancel: Mutex<Option<(Asker, String)>>,
     /// The end of the loop as a sandbox told it: its words, or none.
     pub(crate) loop_ended: watch::Sender<Option<Option<String>>>,
     /// The calls of the last reply, and the tools that they are of.

@@ -10,13 +10,18 @@ use llm::Format;
 use policy::Scope;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use store::{Accepted, Asker, Ended, Joined, Prompt, Session, SessionFilter, Target};
+use store::{Accepted, Asker, Ended, Joined, Prompt, Session, SessionFilter, StoreError, Target};
 
 use tokio::time::Instant;
 
-use crate::live::{Live, Writing};
+use crate::api::USER_REMOVED;
+use crate::live::{Active, Live, Writing, lock};
 use crate::rights::settled;
 use crate::{Control, ControlError};
+
+/// What whoever stops a run is told when that cannot be stored.
+const STOPPED: &str = "the run was stopped, and the store's disk is full: it is shown as cancelled once there is room there, and goes \
+    on where the control plane is started anew before; free some, and ask again";
 
 /// A prompt as a door hands it in.
 #[derive(Clone, PartialEq, Debug)]
@@ -91,7 +96,11 @@ impl Control {
     /// As [`Control::prompt`].
     pub async fn check_prompt(&self, asker: Asker, prompt: &NewPrompt) -> Result<(), ControlError> {
         if let Target::Session(session) = prompt.target {
-            self.live(asker, session).await?;
+            let owner = self.live(asker, session).await?.owner;
+            if self.0.store.user(Asker::System, owner).await?.removed.is_some() {
+                let words = format!("nothing more is done in session {session}: {USER_REMOVED}");
+                return Err(ControlError::Conflict(words));
+            }
         }
         self.author_of(asker, prompt).await.map(drop)
     }
@@ -188,7 +197,16 @@ impl Control {
         if live.active().is_some_and(|active| active.run == run) {
             self.seal(live).await;
         }
-        let ended = self.0.store.cancel_run(asker, run, reason).await?;
+        let ended = self.0.store.cancel_run(asker, run, reason).await;
+        if let Err(StoreError::DiskFull { .. }) = &ended
+            && let Some(active) = live.active().filter(|active| active.run == run)
+        {
+            *lock(&active.cancel) = Some((asker, reason.to_owned()));
+            active.cancelled.store(true, Ordering::SeqCst);
+            Self::cut(live, &[run]);
+            return Err(ControlError::Unavailable(STOPPED.to_owned()));
+        }
+        let ended = ended?;
         if ended.now
             && let Some(active) = live.active().filter(|active| active.run == run)
         {
@@ -201,6 +219,26 @@ impl Control {
             self.begin_run(live.session, next);
         }
         Ok(ended)
+    }
+
+    /// Stores that a person stopped a run, where there was no room for it then. Whoever ends the run otherwise comes after it.
+    pub(crate) async fn store_cancel(
+        &self,
+        live: &Live,
+        active: &Active,
+        writing: &mut Writing,
+    ) -> Result<(), StoreError> {
+        let Some((asker, reason)) = lock(&active.cancel).clone() else {
+            return Ok(());
+        };
+        let ended = self.0.store.cancel_run(asker, active.run, &reason).await?;
+        lock(&active.cancel).take();
+        writing.joining = 0;
+        live.note(writing, ended.events);
+        if let Some(next) = ended.next {
+            self.begin_run(live.session, next);
+        }
+        Ok(())
     }
 
     /// Nothing that the model of the turn under way says from here on is shown or kept; what it said so far is stored.

@@ -3,11 +3,15 @@
 //! A turn is worked on by a task of its own, so that it ends whether or not whoever asked is still there; a repeat joins
 //! it. Everything that a loop may say comes in here: which run, which turn, results of calls. All else is ours.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 
+use causes::with_causes;
 use domain::{Epoch, MessageId, ResultPart, RunId, ToolResult, TurnId};
+use futures::FutureExt;
 use lifecycle::Stop;
 use protocol::{Refusal, RefusalCode, TurnReply, TurnRequest};
+use store::Asker;
 use telemetry::Place;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::sleep;
@@ -47,6 +51,8 @@ struct Said {
     opened: Option<(TurnId, MessageId)>,
     text: String,
     thinking: String,
+    /// What was set aside for a summary that is asked for.
+    summary: Option<TurnId>,
     /// So many bytes of both were shown when it was sealed: nothing is shown any more.
     sealed: Option<(usize, usize)>,
 }
@@ -72,6 +78,11 @@ impl Speaking {
         let (text, thinking) = *said.sealed.get_or_insert(shown);
         let (turn, _) = said.opened?;
         Some((turn, said.text[..text].to_owned(), said.thinking[..thinking].to_owned()))
+    }
+
+    /// Takes note of what was set aside for a summary, until that is settled.
+    pub(crate) fn sum_up(&self, reserved: Option<TurnId>) {
+        lock(&self.said).summary = reserved;
     }
 
     /// Shows on, from where it was sealed.
@@ -120,9 +131,16 @@ impl Control {
             control.trace_calls(&active, &request);
             let mut span = control.0.traces.begin("turn", task.place);
             span.set("belljar.turn", i64::from(request.turn));
-            let answer = tokio::select! {
-                answer = control.speak(&live, &active, &task, request) => answer,
-                () = control.drained(&task) => Err(unavailable()),
+            let spoken = tokio::select! {
+                spoken = AssertUnwindSafe(control.speak(&live, &active, &task, request)).catch_unwind() => spoken,
+                () = control.drained(&task) => Ok(Err(unavailable())),
+            };
+            let answer = match spoken {
+                Ok(answer) => answer,
+                Err(_) => {
+                    control.charge_broken(&live, &active, &task).await;
+                    Err(unavailable())
+                }
             };
             if let Err(refusal) = &answer {
                 span.fail(&format!("{:?}", refusal.code));
@@ -137,6 +155,30 @@ impl Control {
 }
 
 impl Control {
+    /// A fault of our own ended a turn in the middle: what was set aside for it is charged, and it can be begun anew.
+    async fn charge_broken(&self, live: &Live, active: &Active, speaking: &Speaking) {
+        tracing::error!(run = %active.run, "a turn was given up by a fault; what was set aside for it is charged");
+        let reserved = {
+            let said = lock(&speaking.said);
+            [said.opened.map(|(turn, _)| turn), said.summary]
+        };
+        for reserved in reserved.into_iter().flatten() {
+            let mut patience = self.patience("what a turn that broke down cost");
+            loop {
+                let mut writing = live.writing.lock().await;
+                let error = match self.0.store.charge_reservation(Asker::System, reserved).await {
+                    Ok(events) => break live.note(&mut writing, events),
+                    Err(error) => error,
+                };
+                drop(writing);
+                if let Err(error) = patience.again(error).await {
+                    break tracing::error!(run = %active.run, error = with_causes(&error), "could not charge a turn that broke down");
+                }
+            }
+        }
+        self.0.freed.notify_waiters();
+    }
+
     /// Hangs up on the model when the process is to stop and the reply takes too long; for ever otherwise.
     async fn drained(&self, speaking: &Speaking) {
         self.0.tasks.stop().cancelled().await;

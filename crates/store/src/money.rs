@@ -94,6 +94,28 @@ impl Store {
         .await
     }
 
+    /// Charges all that was set aside for a call of which nobody knows what it cost; a turn that it was for can be begun anew, and
+    /// what its model had said so far is forgotten. One that was settled stays as it is.
+    ///
+    /// # Errors
+    /// The one who asks is not Belljar itself.
+    pub async fn charge_reservation(&self, asker: Asker, id: TurnId) -> Result<Vec<NumberedEvent>, StoreError> {
+        asker.must_be_system("charge a call")?;
+        self.write("charge a call", move |work| {
+            let sql = statement!(
+                "SELECT {RESERVATION}, {HEAD} FROM reservations v JOIN sessions s ON s.id = v.session_id WHERE v.id = $1"
+            );
+            let Some(row) = work.one(sql, binds![id])? else {
+                return Ok(Vec::new());
+            };
+            let mut head = Head::of(&row)?;
+            Reservation::of(&row)?.charge_whole(work, &mut head)?;
+            head.open.take_if(|(turn, _)| *turn == id);
+            head.finish(work)
+        })
+        .await
+    }
+
     /// What is spent and reserved by a session.
     ///
     /// # Errors

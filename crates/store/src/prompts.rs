@@ -90,7 +90,8 @@ impl Store {
     /// before this one. `steer` and `queue` leave the run alone; where none is under way they are as `restart`.
     ///
     /// # Errors
-    /// The session does not exist, for the one who asks; the message is not a prompt of theirs; the request key was used for another prompt.
+    /// The session does not exist, for the one who asks, or its user was removed; the message is not a prompt of theirs; the request
+    /// key was used for another prompt.
     pub async fn accept_prompt(&self, asker: Asker, prompt: Prompt) -> Result<Accepted, StoreError> {
         check(asker, &prompt)?;
         self.write("store a prompt", move |work| accept(work, asker, prompt))
@@ -309,6 +310,7 @@ pub(crate) fn find_or_make(
             if !asker.may_see(*id, head.owner) || matches!(asker, Asker::Session(_)) {
                 return Err(not_found(*id));
             }
+            check_owner(work, &head)?;
             return Ok((head, false));
         }
         Target::Key { owner, key } => (*owner, Some(key)),
@@ -324,7 +326,9 @@ pub(crate) fn find_or_make(
     if let Some(key) = key {
         let sql = statement!("SELECT {HEAD} FROM sessions s WHERE s.owner = $1 AND s.name = $2");
         if let Some(row) = work.one(sql, binds![owner, key.as_str()])? {
-            return Ok((Head::of(&row)?, false));
+            let head = Head::of(&row)?;
+            check_owner(work, &head)?;
+            return Ok((head, false));
         }
     }
     let there = "SELECT id FROM users WHERE id = $1 AND removed IS NULL";
@@ -346,6 +350,21 @@ pub(crate) fn find_or_make(
         ],
     );
     Ok((head, true))
+}
+
+/// Refuses to go on in a session whose user was removed.
+fn check_owner(work: &mut Work, head: &Head) -> Result<(), StoreError> {
+    let removed = "SELECT id FROM users WHERE id = $1 AND removed IS NOT NULL";
+    match work.one(removed, binds![head.owner])? {
+        None => Ok(()),
+        Some(_) => Err(StoreError::Conflict {
+            subject: "the request",
+            reason: format!(
+                "the user of session {} was removed, and nothing more is done in it: ask in a session of somebody who is there",
+                head.session
+            ),
+        }),
+    }
 }
 
 /// Keeps a prompt until its run takes it into the history.

@@ -319,6 +319,18 @@ impl Store {
         rows.iter().map(Run::of).collect()
     }
 
+    /// The sessions of a user in which runs have not ended.
+    ///
+    /// # Errors
+    /// The one who asks is not Belljar itself.
+    pub async fn open_sessions(&self, asker: Asker, owner: UserId) -> Result<Vec<SessionId>, StoreError> {
+        const ATTEMPT: &str = "look for runs of a user";
+        asker.must_be_system(ATTEMPT)?;
+        let sql = "SELECT DISTINCT r.session_id FROM runs r WHERE r.owner = $1 AND r.ended IS NULL";
+        let rows = self.read(ATTEMPT, sql, binds![owner]).await?;
+        rows.iter().map(|row| row.id("session_id")).collect()
+    }
+
     /// Runs that somebody should take: the first that waits in a session where none is under way, and those whose lease is over. They
     /// stand in the order in which places are to be given: whoever has the fewest runs under way comes first, then who waited longest.
     ///

@@ -11,6 +11,9 @@ use tokio::sync::watch;
 use crate::housing::State;
 use crate::{Control, ControlError};
 
+/// Why the runs of a user stop.
+pub(crate) const USER_REMOVED: &str = "its user was removed";
+
 impl Control {
     /// Whose token this is.
     ///
@@ -57,18 +60,20 @@ impl Control {
         Ok(self.0.store.users(asker, false).await?)
     }
 
-    /// Removes a user; their tokens and those of their sessions open nothing from now on.
+    /// Removes a user: their tokens and those of their sessions open nothing from now on, their runs are cancelled, and their
+    /// sessions take no prompt.
     ///
     /// # Errors
     /// The one who asks is no admin; there is no such user; it is the last admin.
     pub async fn remove_user(&self, asker: Asker, user: UserId) -> Result<(), ControlError> {
         self.0.store.remove_user(asker, user).await?;
         self.doubt_tokens();
+        for session in self.0.store.open_sessions(Asker::System, user).await? {
+            while self.cancel(Asker::System, session, USER_REMOVED).await?.is_some() {}
+        }
         for live in self.0.lives.all() {
             if live.owner == user {
-                self.cancel(Asker::System, live.session, "its user was removed").await?;
-                self.unhouse(&live, None, State::Hibernated, Some("its user was removed"))
-                    .await;
+                self.unhouse(&live, None, State::Hibernated, Some(USER_REMOVED)).await;
             }
         }
         Ok(())

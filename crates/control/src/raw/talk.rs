@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use causes::with_causes;
 use domain::Usage;
 use futures::stream::{self, StreamExt};
 use link::server::ServiceAnswer;
@@ -11,7 +10,7 @@ use llm::{Counted, Reply, StreamEvent};
 use protocol::{ModelRoute, ServiceFailure, StopReason};
 use providers::{ModelError, Relay, RelayCall, RelayEvent};
 use serde_json::{Value, json};
-use store::{Asker, Charge};
+use store::Charge;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
@@ -208,13 +207,7 @@ impl Control {
 
     async fn settle_call(&self, live: &Arc<Live>, reserved: &Reserved, charges: Vec<Charge>, told: &mut Told) {
         told.charged(&charges);
-        let mut writing = live.writing.lock().await;
-        match self.0.store.settle(Asker::System, reserved.id, charges).await {
-            Ok(events) => live.note(&mut writing, events),
-            Err(error) => {
-                tracing::error!(session = %live.session, error = with_causes(&error), "could not settle a program's call of a model");
-            }
-        }
+        self.settle(live, reserved.id, charges).await;
     }
 
     /// Waits until nothing of a run counts any more, or the process has to stop.

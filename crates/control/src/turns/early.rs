@@ -42,23 +42,33 @@ impl Control {
     }
 
     async fn store_early(&self, live: &Live, active: &Active, early: EarlyResults) -> Result<(), Refusal> {
-        let mut writing = live.writing.lock().await;
         let wanted = store::EarlyResults {
             run: early.run,
             epoch: early.epoch,
             turn: early.turn,
             results: early.results.clone(),
         };
-        let kept = match self.0.store.keep_results(Asker::System, wanted).await {
-            Ok(kept) => kept,
-            Err(StoreError::Stale { .. }) => return Err(stale()),
-            Err(error @ (StoreError::Invalid { .. } | StoreError::SessionFull { .. })) => {
-                return Err(Refusal::new(RefusalCode::Invalid, error.to_string()));
-            }
-            Err(error) => {
+        let mut patience = self.patience("the results of calls");
+        let (mut writing, kept) = loop {
+            let writing = live.writing.lock().await;
+            let error = match self.0.store.keep_results(Asker::System, wanted.clone()).await {
+                Ok(kept) => break (writing, kept),
+                Err(StoreError::Stale { .. }) => return Err(stale()),
+                Err(error @ (StoreError::Invalid { .. } | StoreError::SessionFull { .. })) => {
+                    return Err(Refusal::new(RefusalCode::Invalid, error.to_string()));
+                }
+                Err(error) => error,
+            };
+            drop(writing);
+            let again = tokio::select! {
+                biased;
+                () = active.over.cancelled() => return Err(stale()),
+                again = patience.again(error) => again,
+            };
+            again.map_err(|error| {
                 tracing::error!(run = %active.run, error = with_causes(&error), "could not keep the results of calls; the turn brings them");
-                return Err(unavailable());
-            }
+                unavailable()
+            })?;
         };
         for call in &kept.different {
             tracing::warn!(run = %active.run, %call, "a call has two different results: the first that came counts");

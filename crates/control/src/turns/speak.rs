@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
 use causes::with_causes;
@@ -10,8 +9,7 @@ use domain::{Author, Block, Event, Message, Money, Role, RunState, Timestamp};
 use llm::{Reply, request_body};
 use protocol::{Refusal, RefusalCode, StopReason, TurnReply, TurnRequest};
 use providers::{Model, ModelError};
-use store::{Asker, Charge, End, FinishTurn, Finished, StoreError, TurnOutcome};
-use tokio::time::sleep;
+use store::{Asker, Charge, End, FinishTurn, Finished, TurnOutcome};
 
 use super::begin::{Asked, Claim, bytes_of, head};
 use super::listen::{Heard, Why};
@@ -21,11 +19,6 @@ use crate::compaction::Compacted;
 use crate::history::dialect;
 use crate::live::{Active, Live, lock};
 use crate::money::{self, Meter};
-
-/// Attempts to store what a model said, where the store fails otherwise than for want of room.
-const STORED_WITHIN: u32 = 6;
-/// The longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A reply and who gave it.
 struct Spoken {
@@ -193,7 +186,7 @@ impl Control {
         speaking: &Speaking,
         model: &Arc<Model>,
     ) -> Result<bool, Silence> {
-        match self.compact(live, active, &speaking.cut, model).await {
+        match self.compact(live, active, speaking, model).await {
             Compacted::Shorter { more } => Ok(!more),
             Compacted::Stale => Err(Silence::Stale),
             Compacted::OverCap(words) => Err(Silence::Budget(words)),
@@ -254,14 +247,23 @@ impl Control {
             events: events.collect(),
             end,
         };
-        let mut writing = live.writing.lock().await;
-        let finished = self
-            .insist(|| self.0.store.finish_turn(Asker::System, turn.clone()))
-            .await;
-        let finished = finished.map_err(|error| {
-            tracing::error!(run = %active.run, error = with_causes(&error), "could not store a reply");
-            unavailable()
-        })?;
+        let mut patience = self.patience("a model's reply");
+        let (mut writing, finished) = loop {
+            let mut writing = live.writing.lock().await;
+            let finished = match self.store_cancel(live, active, &mut writing).await {
+                Ok(()) => self.0.store.finish_turn(Asker::System, turn.clone()).await,
+                Err(error) => Err(error),
+            };
+            let error = match finished {
+                Ok(finished) => break (writing, finished),
+                Err(error) => error,
+            };
+            drop(writing);
+            patience.again(error).await.map_err(|error| {
+                tracing::error!(run = %active.run, error = with_causes(&error), "could not store a reply");
+                unavailable()
+            })?;
+        };
         live.note(&mut writing, finished.events);
         if finished.outcome == TurnOutcome::Stale {
             return Err(stale());
@@ -308,58 +310,39 @@ impl Control {
             ),
         };
         let ends = end.is_some();
-        let mut writing = live.writing.lock().await;
-        if ends {
-            self.seal(live).await;
-        }
-        let failed = self
-            .insist(|| {
-                let (charges, end) = (charges.clone(), end.clone());
-                self.0.store.fail_turn(Asker::System, claim.id, charges, end)
-            })
-            .await;
-        match failed {
-            Ok(Finished { next, events, .. }) => {
-                live.note(&mut writing, events);
-                if let Some(next) = next {
-                    self.begin_run(live.session, next);
-                }
+        let mut patience = self.patience("what a turn without a reply cost");
+        loop {
+            let mut writing = live.writing.lock().await;
+            if ends {
+                self.seal(live).await;
             }
-            Err(error) => {
+            let failed = match self.store_cancel(live, active, &mut writing).await {
+                Ok(()) => {
+                    let (charges, end) = (charges.clone(), end.clone());
+                    self.0.store.fail_turn(Asker::System, claim.id, charges, end).await
+                }
+                Err(error) => Err(error),
+            };
+            let error = match failed {
+                Ok(Finished { next, events, .. }) => {
+                    live.note(&mut writing, events);
+                    if let Some(next) = next {
+                        self.begin_run(live.session, next);
+                    }
+                    break;
+                }
+                Err(error) => error,
+            };
+            drop(writing);
+            if let Err(error) = patience.again(error).await {
                 tracing::error!(run = %active.run, error = with_causes(&error), "could not charge a turn without a reply");
+                break;
             }
         }
         if ends {
             active.over.cancel();
         }
         Err(refusal)
-    }
-
-    /// Stores something that was paid for. While the disk is full it waits for room, as long as that takes.
-    async fn insist<T, F: Future<Output = Result<T, StoreError>>>(
-        &self,
-        attempt: impl Fn() -> F,
-    ) -> Result<T, StoreError> {
-        let (mut full, mut failed) = (0, 0);
-        loop {
-            let attempts = match attempt().await {
-                Err(error @ StoreError::DiskFull { .. }) => {
-                    if full == 0 {
-                        tracing::warn!(
-                            error = with_causes(&error),
-                            "a model's reply is kept in memory until there is room for it: free some on the store's disk"
-                        );
-                    }
-                    &mut full
-                }
-                // A disk that was full for long takes nothing from what another failure is allowed.
-                Err(StoreError::Database { .. }) if failed < STORED_WITHIN => &mut failed,
-                done => return done,
-            };
-            let pause = Duration::from_millis(100) * 2_u32.pow(STORED_WITHIN.min(*attempts));
-            sleep(pause.min(LONGEST_PAUSE)).await;
-            *attempts += 1;
-        }
     }
 }
 

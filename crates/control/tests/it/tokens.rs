@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use domain::{Delivery, Epoch, RunState};
+use control::{ControlError, NewPrompt};
+use domain::{Delivery, Door, Epoch, RunState};
 use link::client::{Client, ClientError};
 use protocol::{RefusalCode, ToolChoice, TurnRequest};
 use secret::Secret;
@@ -20,7 +21,7 @@ async fn hanging(world: &World, calls: usize) -> (Accepted, Client, Secret) {
     (accepted, client, token)
 }
 
-async fn turn(world: &World, accepted: &Accepted) -> TurnRequest {
+pub(crate) async fn turn(world: &World, accepted: &Accepted) -> TurnRequest {
     let run = world.store.run(Asker::System, accepted.run).await.unwrap();
     TurnRequest {
         run: run.id,
@@ -32,7 +33,7 @@ async fn turn(world: &World, accepted: &Accepted) -> TurnRequest {
     }
 }
 
-async fn refused(client: &Client, turn: &TurnRequest) -> RefusalCode {
+pub(crate) async fn refused(client: &Client, turn: &TurnRequest) -> RefusalCode {
     match within("an answer", client.invoke_llm(turn)).await {
         Err(ClientError::Refused(refusal)) => refusal.code,
         other => panic!("{other:?}"),
@@ -161,6 +162,59 @@ async fn a_removed_users_sessions_stop() {
         world.ended(accepted.session, accepted.run).await.state,
         RunState::Cancelled
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_removed_user_nothing_that_waits_is_done_and_nothing_more_is_taken_in() {
+    let world = World::new(Differs {
+        config: |config| config.parallel_runs = 1,
+        ..Differs::default()
+    })
+    .await;
+    let (accepted, _, _) = hanging(&world, 1).await;
+    let here = Target::Session(accepted.session);
+    let queued = world.prompt_to(here.clone(), "then this", Delivery::Queue).await;
+    let elsewhere = world.prompt("and this").await;
+    let asked = world.models.count();
+    world.store.create_user(Asker::System, "root", true).await.unwrap();
+    world.control.remove_user(Asker::System, world.user.id).await.unwrap();
+    for accepted in [&accepted, &queued, &elsewhere] {
+        let run = world.ended(accepted.session, accepted.run).await;
+        assert_eq!(
+            (run.state, run.reason.as_deref()),
+            (RunState::Cancelled, Some("its user was removed"))
+        );
+    }
+    assert_eq!(world.models.count(), asked);
+
+    for target in [here, Target::Session(elsewhere.session)] {
+        let prompt = NewPrompt::words(target, Door::Api, "go on");
+        for refused in [
+            world.control.check_prompt(Asker::System, &prompt).await.unwrap_err(),
+            world.control.prompt(Asker::System, prompt).await.unwrap_err(),
+        ] {
+            assert!(
+                matches!(&refused, ControlError::Conflict(words) if words.contains("removed")),
+                "{refused:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_a_user_who_was_removed_while_there_was_no_process_is_not_taken_up() {
+    let world = World::new(Differs::default()).await;
+    let (accepted, _, _) = hanging(&world, 1).await;
+    let user = world.user.id;
+    let world = world
+        .restarted_when(async |store| {
+            store.create_user(Asker::System, "root", true).await.unwrap();
+            store.remove_user(Asker::System, user).await.unwrap();
+        })
+        .await;
+    let run = world.ended(accepted.session, accepted.run).await;
+    assert_eq!(run.state, RunState::Cancelled);
+    assert_eq!(world.models.count(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

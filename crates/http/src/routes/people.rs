@@ -86,7 +86,7 @@ pub(crate) async fn create_user(
     ))
 }
 
-/// Remove a user. Their tokens open nothing from now on; their sessions stay for admins to see. Admins only.
+/// Remove a user. Their tokens open nothing from now on, their runs are cancelled, and their sessions take no prompt; they stay for admins to see. Admins only.
 #[utoipa::path(delete, path = "/users/{user}", tag = "people", params(("user" = UserId, Path)), responses((status = 200, description = "It is done.", body = Done)))]
 pub(crate) async fn remove_user(
     State(doors): State<Doors>,
