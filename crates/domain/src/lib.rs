@@ -6,6 +6,7 @@
 mod approval;
 mod content;
 mod content_hash;
+mod depth;
 mod event;
 mod ids;
 mod money;
@@ -17,6 +18,7 @@ mod usage;
 pub use approval::{ApprovalAnswer, ApprovalKind, ApprovalState};
 pub use content::{Author, Block, Image, Message, ResultPart, Role, ToolCall, ToolDefinition, ToolResult};
 pub use content_hash::{ContentHash, ParseContentHashError};
+pub use depth::{DEEPEST, is_too_deep};
 pub use event::{Delta, Event, EventNumber, NumberedEvent};
 pub use ids::{
     ApprovalId, GenerationId, InstallationId, MessageId, ParseIdError, ProcessId, RunId, SandboxId, SessionId,

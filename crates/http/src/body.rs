@@ -18,8 +18,8 @@ const SMALL: usize = 64 << 10;
 const PARTS: usize = control::SERVICE_REQUEST_PARTS;
 /// The largest body of a prompt, with some pictures.
 pub(crate) const LARGEST_PROMPT: usize = 24 << 20;
-/// Bodies larger than [`USUAL`] that are in memory at the same time; more wait, until their time is over.
-static LARGE: Semaphore = Semaphore::const_new(16);
+/// Bodies larger than [`USUAL`] that are in memory at the same time, with what is read of them; more wait, until their time is over.
+static LARGE: Semaphore = Semaphore::const_new(4);
 /// What most prompts are smaller than.
 const USUAL: usize = 1 << 20;
 /// How much of a body that is too large is read and thrown away, so that the one who sends it gets to read the answer.

@@ -7,7 +7,7 @@ mod responses;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use domain::{Block, ToolCall, ToolCallId, Usage};
+use domain::{Block, DEEPEST, ToolCall, ToolCallId, Usage, is_too_deep};
 use protocol::StopReason;
 use serde::Deserialize;
 use serde_json::Value;
@@ -21,10 +21,6 @@ const LIMIT: usize = 64 << 20;
 
 /// The most tool calls in one reply: far more than any model makes. A reply is stored with all of them in one step.
 const MOST_CALLS: usize = 512;
-
-/// How deep JSON that a model wrote may be nested. It is stored, and handed on, within other JSON, and readers give up at 128:
-/// what could be written and never read again would end its session.
-const DEEPEST: usize = 64;
 
 /// Something a model says, as it says it.
 #[derive(Clone, PartialEq, Debug)]
@@ -295,19 +291,6 @@ fn tool_input(written: &str) -> Value {
     }
     let input = serde_json::from_str(written).ok().filter(|input| !is_too_deep(input));
     input.unwrap_or_else(|| Value::String(written.to_owned()))
-}
-
-/// Whether JSON is nested deeper than [`DEEPEST`].
-fn is_too_deep(value: &Value) -> bool {
-    // The parser has seen to it that this does not go down for ever.
-    fn depth(value: &Value) -> usize {
-        match value {
-            Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-            Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
-            _ => 0,
-        }
-    }
-    depth(value) > DEEPEST
 }
 
 /// An item that goes back to its provider as it came.

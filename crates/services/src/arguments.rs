@@ -1,5 +1,6 @@
 //! Arguments of a call, checked against the method's schema.
 
+use domain::{DEEPEST, is_too_deep};
 use jsonschema::{PatternOptions, Validator};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -55,6 +56,9 @@ impl Arguments {
         let text = if text == "null" { "{}" } else { text };
         let value: Value =
             serde_json::from_str(text).map_err(|error| wrong(format!("the arguments cannot be read: {error}")))?;
+        if is_too_deep(&value) {
+            return Err(wrong(format!("the arguments are nested deeper than {DEEPEST} levels")));
+        }
         let problems: Vec<String> = self
             .validator
             .iter_errors(&value)
@@ -119,8 +123,22 @@ mod tests {
         assert_eq!(read(&schema, &hostile).unwrap_err().code, Code::InvalidArguments);
         let large = format!(r#"{{"name":"{}"}}"#, "a".repeat(1_000));
         assert_eq!(read(&schema, &large).unwrap_err().code, Code::ArgumentsTooLarge);
-        let deep = format!(r#"{{"name":{}1{}}}"#, "[".repeat(200), "]".repeat(200));
-        assert_eq!(read(&schema, &deep).unwrap_err().code, Code::InvalidArguments);
+        for depth in [64, 200] {
+            let deep = format!(r#"{{"name":{}1{}}}"#, "[".repeat(depth), "]".repeat(depth));
+            assert_eq!(read(&schema, &deep).unwrap_err().code, Code::InvalidArguments);
+        }
+        let anything = Arguments::new(&json!({ "type": "object" }), 1_000).unwrap();
+        let nested = |depth: usize| format!(r#"{{"name":{}1{}}}"#, "[".repeat(depth - 1), "]".repeat(depth - 1));
+        let read = |depth| anything.read("the method", &RawValue::from_string(nested(depth)).unwrap());
+        assert!(read(64).is_ok());
+        let failure = read(65).unwrap_err();
+        assert_eq!(
+            (failure.code, &*failure.message),
+            (
+                Code::InvalidArguments,
+                "the method: the arguments are nested deeper than 64 levels"
+            )
+        );
     }
 
     #[test]

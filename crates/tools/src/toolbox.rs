@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use causes::with_causes;
-use domain::{ResultPart, RunLimits, ToolCall, ToolCallId, ToolResult};
+use domain::{DEEPEST, ResultPart, RunLimits, ToolCall, ToolCallId, ToolResult, is_too_deep};
 use lifecycle::Stop;
 use protocol::Grants;
 use serde::de::DeserializeOwned;
@@ -62,6 +62,8 @@ pub(crate) enum Failure {
     NoTool { name: String },
     #[error("the arguments are not JSON but the text {text:?}: call the tool again with a JSON object")]
     NotJson { text: String },
+    #[error("the arguments are nested deeper than {DEEPEST} levels: call the tool again with flatter ones")]
+    TooDeep,
     #[error("the arguments do not fit")]
     Arguments(#[source] serde_json::Error),
     #[error(transparent)]
@@ -184,7 +186,18 @@ impl Tools {
 }
 
 fn arguments<A: DeserializeOwned>(input: &Value) -> Result<A, Failure> {
+    if is_too_deep(input) {
+        return Err(Failure::TooDeep);
+    }
     if let Value::String(text) = input {
+        // Whoever hands on what a model wrote leaves it as a text where it is nested too deep.
+        let too_deep = match serde_json::from_str(text) {
+            Ok(written) => is_too_deep(&written),
+            Err(error) => error.to_string().starts_with("recursion limit exceeded"),
+        };
+        if too_deep {
+            return Err(Failure::TooDeep);
+        }
         return Err(Failure::NotJson {
             text: text.chars().take(200).collect(),
         });

@@ -91,6 +91,7 @@ async fn edits_of_one_file_at_once_lose_nothing() {
 #[tokio::test]
 async fn arguments_that_do_not_fit_are_said() {
     let bench = Bench::new();
+    let deep = format!(r#"{{"path":{}{}}}"#, "[".repeat(64), "]".repeat(64));
     for (name, input, expected) in [
         ("write", json!({ "path": "a" }), "missing field `content`"),
         (
@@ -101,6 +102,13 @@ async fn arguments_that_do_not_fit_are_said() {
         ("read", json!({ "path": "a", "offset": "x" }), "invalid type"),
         ("read", json!({ "path": "a", "offset": 0 }), "counts from 1"),
         ("edit", json!("{\"path\": \"a"), "not JSON"),
+        ("edit", json!(deep), "nested deeper than 64 levels"),
+        ("edit", json!("[".repeat(100_000)), "nested deeper than 64 levels"),
+        (
+            "edit",
+            serde_json::from_str(&deep).unwrap(),
+            "nested deeper than 64 levels",
+        ),
         ("exec", json!(null), "do not fit"),
         ("safebash", json!([]), "do not fit"),
         ("bash", json!({}), "there is no tool \"bash\""),
