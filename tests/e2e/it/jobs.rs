@@ -72,7 +72,8 @@ fn a_prompt_goes_in_work_is_done_and_an_answer_comes_out() {
             watched.said().contains("There are 3 kinds of fruit."),
             "{placement}: {watched:?}"
         );
-        let written = |frame: &&Value| frame["type"] == "tool_progress" && frame["text"] == "writing 16 bytes to fruit.txt\n";
+        let written =
+            |frame: &&Value| frame["type"] == "tool_progress" && frame["text"] == "writing 16 bytes to fruit.txt\n";
         assert_eq!(watched.0.iter().filter(written).count(), 1, "{placement}: {watched:?}");
         assert_eq!(belljar.file("fruit", "sorted.txt"), "plum\npear\napple");
 

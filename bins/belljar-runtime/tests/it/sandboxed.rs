@@ -174,7 +174,11 @@ async fn every_tool_works_and_nothing_of_a_stopped_call_is_left(by: By) {
             "beta",
         ),
         ("safebash", json!({"command": "wc -l a.txt"}), "1 a.txt"),
-        ("exec", json!({"code": "console.log('so'); return process.getuid() + 41"}), "1041"),
+        (
+            "exec",
+            json!({"code": "console.log('so'); return process.getuid() + 41"}),
+            "1041",
+        ),
     ] {
         let call = sandbox.linked.call(tool_call(name, name, input), limits());
         let result = testkit::within("the call", call).await.unwrap();

@@ -578,3 +578,72 @@ async fn a_trigger_is_held_to_its_cap_and_the_refusal_names_it() {
     assert!(reason.contains("for runs of api:night* today (UTC)"), "{reason}");
     assert_eq!(ask("by hand").await.state, RunState::Done, "another trigger");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_that_joins_a_run_is_reserved_for_before_it_is_told() {
+    in_both_placements_with(
+        || Differs {
+            config: |config| config.caps.run = Some(Money(1_000_000_000)),
+            ..Differs::default()
+        },
+        async |world| {
+            world.will_call(&[("a", "wait")]);
+            let accepted = world.prompt("go").await;
+            world.inside.made_so_many(1).await;
+            // As text it may be as many tokens as it has bytes: $2.40, at the dearest price of input.
+            let joined = world
+                .prompt_to(
+                    Target::Session(accepted.session),
+                    &"word ".repeat(80_000),
+                    Delivery::Steer,
+                )
+                .await;
+            assert_eq!(joined.run, accepted.run);
+            world.inside.release();
+            let run = world.ended(accepted.session, accepted.run).await;
+            assert_eq!(
+                (run.state, run.code.as_deref()),
+                (RunState::Failed, Some("budget_exhausted"))
+            );
+            assert_eq!(world.models.count(), 1, "it was not asked with what it could not pay");
+            let spend = world.store.session_spend(Asker::System, accepted.session);
+            let spend = spend.await.unwrap();
+            assert!(spend.spent <= Money(1_000_000_000), "{spend:?}");
+            assert_eq!(spend.reserved, Money::ZERO);
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sessions_own_scope_caps_what_it_spends_and_no_other() {
+    in_both_placements_with(Differs::default, async |world| {
+        // $0.006 each.
+        world.models.always(spoken(1_000, 0, 200));
+        let mut prompt = NewPrompt::words(world.target(), Door::Api, "go");
+        prompt.scope = Some(serde_json::from_value(serde_json::json!({"limits": {"session_dollars": 0.05}})).unwrap());
+        let capped = world.control.prompt(world.asker, prompt).await.unwrap();
+        world.done(&capped).await;
+        let mut refused = None;
+        for _ in 0..9 {
+            let next = world
+                .prompt_to(Target::Session(capped.session), "again", Delivery::Restart)
+                .await;
+            let run = world.ended(next.session, next.run).await;
+            if run.state == RunState::Failed {
+                refused = run.code;
+                break;
+            }
+        }
+        assert_eq!(refused.as_deref(), Some("budget_exhausted"));
+        let spend = world.store.session_spend(Asker::System, capped.session);
+        let spend = spend.await.unwrap();
+        assert!(
+            spend.spent > Money::ZERO && spend.spent <= Money(50_000_000),
+            "{spend:?}"
+        );
+        let free = world.prompt("go").await;
+        world.done(&free).await;
+    })
+    .await;
+}
