@@ -1,7 +1,6 @@
 //! One run from its taking to its end: a sandbox, the loop, and what happens when either is lost.
 
 use std::collections::HashMap;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -270,12 +269,19 @@ impl Control {
 
     /// Ends a run in the store; where that takes long, what is done for it stops before.
     async fn end_and_stop(&self, live: &Arc<Live>, active: &Active, end: End) {
-        let mut ending = pin!(self.end_run(live, active, end));
-        if timeout(STORED_SOON, &mut ending).await.is_err() {
-            active.over.cancel();
-            self.wind_up(live, active).await;
-            ending.await;
-        }
+        let stored = Stop::new();
+        let ending = async {
+            self.end_run(live, active, end).await;
+            stored.cancel();
+        };
+        // Beside each other: either may hold what the other waits for.
+        let stopping = async {
+            if timeout(STORED_SOON, stored.cancelled()).await.is_err() {
+                active.over.cancel();
+                self.wind_up(live, active).await;
+            }
+        };
+        tokio::join!(ending, stopping);
     }
 
     /// Ends a run in the store; it may have ended already.

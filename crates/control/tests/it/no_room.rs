@@ -89,7 +89,8 @@ async fn a_reply_that_finds_no_room_is_kept_until_there_is_some() {
 async fn a_reply_that_waits_for_room_keeps_nobody_from_stopping_its_run() {
     let (world, small) = on_a_small_disk(Differs::default()).await;
     let ballast = small.fill_but(ROOM);
-    world.will_say(&"All that was found. ".repeat(100_000));
+    // Nothing of it is shown before it is whole, so that little is to be kept of it when its run is stopped.
+    world.will_call(&[("a", "x".repeat(2_000_000).as_str())]);
     let accepted = world.prompt("go").await;
     testkit::eventually_async("the reply to come", async || (world.models.count() == 1).then_some(())).await;
     let ended = tokio::time::timeout(Duration::from_secs(2), world.ended(accepted.session, accepted.run)).await;
@@ -215,7 +216,7 @@ async fn a_turn_that_breaks_down_is_charged_and_begun_anew() {
     // What it said is kept after a second.
     world
         .models
-        .next(Answer::Stall(Speech::text("word ".repeat(100).as_str()), 5));
+        .next(Answer::Stall(Speech::text("word ".repeat(100).as_str()), 90));
     world.will_say("Done.");
     let accepted = world.prompt("go").await;
     testkit::eventually_async("the model to be asked", async || {
