@@ -6,8 +6,11 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use domain::Timestamp;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 use sandbox::ImageDigest;
 use serde::{Deserialize, Serialize};
+use sys::failure::may_pass;
 
 use crate::half::Half;
 use crate::layer::Blob;
@@ -175,13 +178,12 @@ impl ImageFolder {
                 continue;
             };
             let folder = entry.path();
-            let understood = about(&folder).and_then(|about| {
-                // Whoever removes layers has to know those of each.
-                about.as_ref().map_or(Ok(()), |about| self.layers_of(about).map(drop))?;
-                Ok(about)
-            });
-            match understood {
-                Ok(about) => found.whole.extend(about.map(|about| (about, folder))),
+            if !fs::exists(folder.join(ABOUT)).unwrap_or(true) {
+                // It never became one.
+                continue;
+            }
+            match self.stored(&digest) {
+                Ok((about, _)) => found.whole.push((about, folder)),
                 Err(error) => found.broken.push(Broken { digest, error }),
             }
         }
@@ -225,13 +227,16 @@ impl ImageFolder {
         Err(LibraryError::new("find an image in", &self.folder)(none))
     }
 
-    /// The broken image whose digest begins so, if there is one.
+    /// The broken image whose digest begins so, if there is one, and no other has this name.
     ///
     /// # Errors
     /// As [`ImageFolder::list`].
     pub fn meant_broken(&self, image: &str) -> Result<Option<Broken>, LibraryError> {
-        let mut all = self.broken()?.into_iter();
-        Ok(all.find(|broken| begins(&broken.digest, image)))
+        let Found { whole, broken } = self.all()?;
+        if whole.iter().any(|(about, _)| about.name == image) {
+            return Ok(None);
+        }
+        Ok(broken.into_iter().find(|broken| begins(&broken.digest, image)))
     }
 
     /// Builds an image, or gives the one that is there already. Builds wait for each other.
@@ -301,12 +306,8 @@ impl ImageFolder {
             }
         }
         let folder = self.folder.join(about.digest.as_str());
-        let there = self::about(&folder).or_else(|_| {
-            // What is known of this one is not known of that.
-            self.take_away(&folder).map(|()| None)
-        })?;
-        match there {
-            None => fs::rename(&image, &folder).map_err(BuildError::file("name the image", &folder))?,
+        match self.whole(&about.digest)? {
+            None => put(&image, &folder)?,
             Some(there) if (&there.name, &there.base) == (&about.name, &about.base) => {
                 let to = folder.join(ABOUT);
                 fs::rename(image.join(ABOUT), &to).map_err(BuildError::file("replace", &to))?;
@@ -315,6 +316,15 @@ impl ImageFolder {
             Some(there) => return Ok(there.at(folder)),
         }
         Ok(about.at(folder))
+    }
+
+    /// What is known of an image; none where there is none, or it can never be used or exported.
+    fn whole(&self, digest: &ImageDigest) -> Result<Option<About>, LibraryError> {
+        match self.stored(digest) {
+            Ok((about, _)) => Ok(self.folder.join(digest.as_str()).join(LAYOUT).is_dir().then_some(about)),
+            Err(error) if may_pass(&error) => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     pub(crate) fn lock(&self) -> Result<File, LibraryError> {
@@ -327,6 +337,19 @@ impl ImageFolder {
         file.lock().map_err(LibraryError::new("lock", &path))?;
         Ok(file)
     }
+}
+
+/// Puts an image into its place. What stands there is nobody's from then on; at no moment does nothing.
+fn put(image: &Path, folder: &Path) -> Result<(), BuildError> {
+    if folder.join(ROOT).symlink_metadata().is_ok_and(|about| about.is_dir()) {
+        let words = "what an earlier release built is broken, and disks may lie on its files: remove it (belljar image rm) first";
+        return Err(BuildError::file("replace the image", folder)(io::Error::other(words)));
+    }
+    let exchanged = match renameat_with(CWD, image, CWD, folder, RenameFlags::NOREPLACE) {
+        Err(Errno::EXIST) => renameat_with(CWD, image, CWD, folder, RenameFlags::EXCHANGE),
+        named => named,
+    };
+    exchanged.map_err(|error| BuildError::file("name the image", folder)(error.into()))
 }
 
 /// Whether somebody who writes this means the image with that digest.

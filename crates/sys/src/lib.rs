@@ -6,6 +6,7 @@
 //! - [`btrfs`]: subvolumes and their quotas
 //! - [`child`]: what becomes of a child process
 //! - [`descriptor`]: what a process inherits open
+//! - [`failure`]: whose fault a failure is
 //! - [`listed`]: whether a list of system calls is held to
 //! - [`loop_device`]: files as block devices
 //! - [`mount`]: attributes of mounts, the mapping of ids among them
@@ -15,6 +16,7 @@
 pub mod btrfs;
 pub mod child;
 pub mod descriptor;
+pub mod failure;
 pub mod listed;
 pub mod loop_device;
 pub mod mount;

@@ -2,9 +2,9 @@
 //!
 //! Nobody goes down into such a tree. What lies in a folder of its uppermost one is moved up into that, under a number, and is
 //! then such a folder itself. So no path has more than two names, a handful of descriptors is open, and nothing is remembered
-//! but the next number.
+//! but the next number. Where there is no room for another name, something is removed first.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -33,63 +33,130 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
         Err(Errno::NOTDIR | Errno::LOOP) => return Ok(unlinkat(&parent, name, AtFlags::empty())?),
         top => top?,
     };
-    for _ in 0..ROUNDS {
-        empty(&top)?;
+    let mut emptying = Emptying {
+        top,
+        end: 0,
+        removed: false,
+        lacks_room: None,
+    };
+    let mut rounds = 0;
+    while rounds < ROUNDS {
+        emptying.round()?;
         match unlinkat(&parent, name, AtFlags::REMOVEDIR) {
             Err(Errno::NOTEMPTY) => {}
             removed => return Ok(removed?),
+        }
+        match emptying.lacks_room.take() {
+            None => rounds += 1,
+            Some(error) if !emptying.removed && !emptying.remove_one()? => return Err(error.into()),
+            Some(_) => {}
         }
     }
     Err(Errno::NOTEMPTY.into())
 }
 
-fn empty(top: &OwnedFd) -> Result<(), Errno> {
-    let mut end = 0;
-    for_each(top, |name, is_folder| match is_folder {
-        true => remove_folder(top, name, &mut end),
-        false => unless_gone(unlinkat(top, name, AtFlags::empty())),
-    })?;
-    let mut number = 0;
-    while number < end {
-        match remove_folder(top, DecInt::new(number).as_c_str(), &mut end) {
-            // The number was a file's, for which it was passed over.
-            Err(Errno::NOTDIR | Errno::LOOP) => {}
-            removed => removed?,
-        }
-        number += 1;
-    }
-    Ok(())
+/// The uppermost folder of a tree, on the way to be empty.
+struct Emptying {
+    top: OwnedFd,
+    /// The next number.
+    end: u64,
+    /// Whether this round removed something.
+    removed: bool,
+    /// Why something was not moved up, in this round.
+    lacks_room: Option<Errno>,
 }
 
-/// Removes a folder of the uppermost one. Those in it that are not empty are moved up, under the numbers from `end` on.
-fn remove_folder(top: &OwnedFd, name: &CStr, end: &mut u64) -> Result<(), Errno> {
-    let folder = match open_folder(top, name) {
-        Err(Errno::NOENT) => return Ok(()),
-        folder => folder?,
-    };
-    for_each(&folder, |name, is_folder| {
-        if !is_folder {
-            return unless_gone(unlinkat(&folder, name, AtFlags::empty()));
+impl Emptying {
+    /// Removes all that can be.
+    fn round(&mut self) -> Result<(), Errno> {
+        self.removed = false;
+        let mut number = self.end;
+        let top = self
+            .top
+            .try_clone()
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        for_each(&top, |name, is_folder| match is_folder {
+            true => self.remove_folder(name),
+            false => self.remove(&top, name, AtFlags::empty()),
+        })?;
+        while number < self.end {
+            match self.remove_folder(DecInt::new(number).as_c_str()) {
+                // The number was a file's, for which it was passed over.
+                Err(Errno::NOTDIR | Errno::LOOP) => {}
+                removed => removed?,
+            }
+            number += 1;
         }
-        match unlinkat(&folder, name, AtFlags::REMOVEDIR) {
-            Err(Errno::NOTEMPTY) => {}
-            removed => return unless_gone(removed),
+        Ok(())
+    }
+
+    /// Removes a folder of the uppermost one. Those in it that are not empty are moved up, under the numbers from `end` on.
+    fn remove_folder(&mut self, name: &CStr) -> Result<(), Errno> {
+        let folder = match open_folder(&self.top, name) {
+            Err(Errno::NOENT) => return Ok(()),
+            folder => folder?,
+        };
+        for_each(&folder, |name, is_folder| {
+            if !is_folder {
+                return self.remove(&folder, name, AtFlags::empty());
+            }
+            match self.remove(&folder, name, AtFlags::REMOVEDIR) {
+                Err(Errno::NOTEMPTY) => {}
+                removed => return removed,
+            }
+            loop {
+                let number = DecInt::new(self.end);
+                self.end += 1;
+                match renameat(&folder, name, &self.top, number) {
+                    // The stranger has something of that name there. It goes like all else.
+                    Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
+                    Err(error @ (Errno::NOSPC | Errno::DQUOT)) => {
+                        self.lacks_room = Some(error);
+                        return Ok(());
+                    }
+                    moved => return unless_gone(moved),
+                }
+            }
+        })?;
+        match unlinkat(&self.top, name, AtFlags::REMOVEDIR) {
+            // Not all was moved, or somebody wrote to it this moment: the next round finds it.
+            Err(Errno::NOTEMPTY) => Ok(()),
+            removed => unless_gone(removed).map(|()| self.removed = true),
         }
+    }
+
+    /// Goes down to the first folder that has none which is not empty, and removes it. False: there is none.
+    fn remove_one(&mut self) -> Result<bool, Errno> {
+        let mut above = open_folder(&self.top, c".")?;
+        let Some(mut name) = first_folder(&above)? else {
+            return Ok(false);
+        };
         loop {
-            let number = DecInt::new(*end);
-            *end += 1;
-            match renameat(&folder, name, top, number) {
-                // The stranger has something of that name there. It goes like all else.
-                Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => {}
-                moved => return unless_gone(moved),
+            let folder = open_folder(&above, &name)?;
+            match first_folder(&folder)? {
+                Some(inner) => (above, name) = (folder, inner),
+                None => {
+                    for_each(&folder, |name, _| self.remove(&folder, name, AtFlags::empty()))?;
+                    return unlinkat(&above, &name, AtFlags::REMOVEDIR).map(|()| true);
+                }
             }
         }
+    }
+
+    fn remove(&mut self, folder: &OwnedFd, name: &CStr, flags: AtFlags) -> Result<(), Errno> {
+        unless_gone(unlinkat(folder, name, flags)).map(|()| self.removed = true)
+    }
+}
+
+fn first_folder(folder: &OwnedFd) -> Result<Option<CString>, Errno> {
+    let mut first = None;
+    for_each(folder, |name, is_folder| {
+        if is_folder && first.is_none() {
+            first = Some(name.to_owned());
+        }
+        Ok(())
     })?;
-    unless_gone(unlinkat(top, name, AtFlags::REMOVEDIR)).or_else(|error| match error {
-        // Somebody wrote to it this moment: the next round finds it.
-        Errno::NOTEMPTY => Ok(()),
-        error => Err(error),
-    })
+    Ok(first)
 }
 
 /// Goes through what is in a folder; whether each is a folder itself is said beside its name.
@@ -175,6 +242,46 @@ mod tests {
         assert!(outside.join("kept").exists());
         let again = remove_tree(&tree).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn no_room_is_needed_for_what_is_removed() {
+        struct Mounted(PathBuf);
+        impl Drop for Mounted {
+            fn drop(&mut self) {
+                run("umount", &[self.0.as_os_str()]);
+            }
+        }
+        fn run(program: &str, arguments: &[&std::ffi::OsStr]) {
+            let ran = std::process::Command::new(program).args(arguments).output().unwrap();
+            assert!(ran.status.success(), "{program}: {ran:?}");
+        }
+        let all = tempfile::tempdir().unwrap();
+        let (disk, mounted) = (all.path().join("disk"), all.path().join("mounted"));
+        fs::File::create(&disk).unwrap().set_len(1 << 20).unwrap();
+        fs::create_dir(&mounted).unwrap();
+        // Folders are lists of names, in blocks of 1,024 bytes.
+        let flags = ["-q", "-t", "ext2", "-b", "1024", "-m", "0", "-O", "^dir_index"].map(std::ffi::OsStr::new);
+        run("mke2fs", &[&flags[..], &[disk.as_os_str()]].concat());
+        run(
+            "mount",
+            &["-o".as_ref(), "loop".as_ref(), disk.as_os_str(), mounted.as_os_str()],
+        );
+        let _mounted = Mounted(mounted.clone());
+
+        let tree = mounted.join("tree");
+        // A name takes 8 bytes more than it has letters. Beside itself and the one above, four of these and one fill the first
+        // block, and five each of the others to its last 4 bytes: there is no room for another name.
+        for number in 0..25 {
+            let letters = if number == 4 { 176 } else { 196 };
+            fs::create_dir_all(tree.join(format!("{number:0letters$}/in/it/lies"))).unwrap();
+        }
+        let mut ballast = fs::File::create(mounted.join("ballast")).unwrap();
+        while std::io::Write::write_all(&mut ballast, &[1; 1024]).is_ok() {}
+        let crowded = fs::create_dir(tree.join("another")).unwrap_err();
+        assert_eq!(crowded.kind(), io::ErrorKind::StorageFull);
+        remove_tree(&tree).unwrap();
+        assert!(!tree.exists());
     }
 
     #[test]

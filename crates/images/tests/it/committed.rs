@@ -270,6 +270,34 @@ fn a_broken_image_is_removed_like_any_other_and_mended_by_the_same_again() {
     assert_eq!(workshop.images.broken().unwrap().len(), 0);
     assert_eq!(workshop.shown(&workshop.images, &image.digest, "cat file"), "one\n");
 
+    // Whatever of it is lost: its layers are others' too.
+    for lost in ["config.json", "oci"] {
+        let path = image.folder.join(lost);
+        if path.is_dir() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        }
+        .unwrap();
+        assert_eq!(make().digest, image.digest);
+        assert_eq!(workshop.images.broken().unwrap().len(), 0, "{lost}");
+        assert!(path.exists(), "{lost}");
+        assert_eq!(workshop.shown(&workshop.images, &image.digest, "cat file"), "one\n");
+    }
+    assert_eq!(workshop.halves(), Vec::<PathBuf>::new());
+
+    // A disk that fails says the same: EIO. Nothing is replaced for that.
+    let (description, aside) = (image.folder.join("image.json"), image.folder.join("aside"));
+    fs::rename(&description, &aside).unwrap();
+    std::os::unix::fs::symlink("/proc/self/mem", &description).unwrap();
+    let upper_again = File::open(&upper).unwrap();
+    workshop
+        .images
+        .commit(&workshop.base, Some(upper_again.as_fd()), PLENTY)
+        .unwrap_err();
+    fs::rename(&aside, &description).unwrap();
+    assert_eq!(workshop.images.broken().unwrap().len(), 0);
+
     spoil(&image);
     let meant = workshop.images.meant_broken(&image.digest.as_str()[..12]).unwrap();
     workshop.images.remove(&meant.unwrap().digest).unwrap();
@@ -286,6 +314,7 @@ fn an_image_of_an_earlier_release_whose_layout_is_lost_is_broken_and_hinders_no_
     fs::create_dir(&lost).unwrap();
     let about = serde_json::json!({ "digest": "e".repeat(64), "name": "old", "recipe": "key", "built": 0, "bytes": 5 });
     fs::write(lost.join("image.json"), about.to_string()).unwrap();
+    fs::write(lost.join("config.json"), "{}").unwrap();
     let broken = workshop.images.broken().unwrap();
     assert!(words(&broken[0].error).contains("layout"), "{broken:?}");
     workshop.images.clear().unwrap();
