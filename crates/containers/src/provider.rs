@@ -358,6 +358,7 @@ impl Shared {
                 process: Some(process.identity),
                 ..held.record.clone()
             })?;
+            held.folder.forget_crew()?;
             held.lives(Some(process));
             held.status().ok_or(ProviderError::NotFound(spec.id))
         });

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use domain::{SessionId, Timestamp};
 use sandbox::{ProviderError, SandboxSpec};
 use serde::{Deserialize, Serialize};
+use sys::failure::may_pass;
 use sys::removal::remove_tree;
 
 use crate::attempt::{Attempt, unless_missing};
@@ -18,6 +19,8 @@ use crate::mount;
 use crate::process::Identity;
 
 const RECORD: &str = "record.json";
+/// Notes the command that makes the container, as long as it does.
+const CREW: &str = "crew";
 /// Is there while a sandbox that runs is held still for a moment.
 const STANDING: &str = "standing";
 /// Is there while a sandbox is stopped by who made it.
@@ -57,10 +60,10 @@ struct Versioned {
 /// Why a record is there and cannot be read.
 #[derive(Debug)]
 pub(crate) enum Unread {
-    /// A newer release can.
-    Newer(ProviderError),
-    /// Nobody can.
-    Lost(ProviderError),
+    /// A newer release can, or this one when the machine is well again.
+    Now(ProviderError),
+    /// Nobody ever can.
+    Ever(ProviderError),
 }
 
 /// The folder of one sandbox.
@@ -87,7 +90,12 @@ impl Folder {
     /// Where the command is noted that makes its container: [`crate::process::Crew`].
     #[must_use]
     pub fn crew(&self) -> PathBuf {
-        self.0.join("crew")
+        self.0.join(CREW)
+    }
+
+    /// The container is made: what was noted of the command names nobody any more, or somebody else.
+    pub(crate) fn forget_crew(&self) -> Result<(), ProviderError> {
+        self.forget(CREW)
     }
 
     pub(crate) fn make(&self) -> Result<(), ProviderError> {
@@ -110,23 +118,24 @@ impl Folder {
         let attempt = || format!("read {}", path.display());
         let text = match fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            read => read.attempt(attempt).map_err(Unread::Lost)?,
+            Err(error) if may_pass(&error) => return Err(Unread::Now(ProviderError::failed(attempt(), error))),
+            read => read.attempt(attempt).map_err(Unread::Ever)?,
         };
         let understood = serde_json::from_slice(&text).attempt(attempt);
-        let Versioned { version } = understood.map_err(Unread::Lost)?;
+        let Versioned { version } = understood.map_err(Unread::Ever)?;
         if version > Record::VERSION {
             let words = format!(
                 "it was written by a newer release, as version {version}, and this one reads no later than version {}: start \
                  the newer release again",
                 Record::VERSION
             );
-            return Err(Unread::Newer(ProviderError::failed(attempt(), words)));
+            return Err(Unread::Now(ProviderError::failed(attempt(), words)));
         }
-        let record: Record = serde_json::from_slice(&text).attempt(attempt).map_err(Unread::Lost)?;
+        let record: Record = serde_json::from_slice(&text).attempt(attempt).map_err(Unread::Ever)?;
         let name = record.spec.id.to_string();
         if !self.0.ends_with(&name) {
             let words = format!("it is what is written down of sandbox {name}");
-            return Err(Unread::Lost(ProviderError::failed(attempt(), words)));
+            return Err(Unread::Ever(ProviderError::failed(attempt(), words)));
         }
         Ok(Some(record))
     }
@@ -208,7 +217,7 @@ mod tests {
         folder.make().unwrap();
         // Whatever else stands in it.
         fs::write(folder.path().join(RECORD), r#"{ "version": 2, "spec": "elsewhere" }"#).unwrap();
-        let Err(Unread::Newer(refused)) = folder.read() else {
+        let Err(Unread::Now(refused)) = folder.read() else {
             panic!("it was read");
         };
         let why = std::error::Error::source(&refused).unwrap().to_string();
@@ -227,10 +236,15 @@ mod tests {
         assert!(folder.read().unwrap().is_none());
         for nothing in ["", "{", "null", r#"{ "version": 1 }"#, r#"{ "version": "2" }"#] {
             fs::write(folder.path().join(RECORD), nothing).unwrap();
-            assert!(matches!(folder.read(), Err(Unread::Lost(_))), "{nothing}");
+            assert!(matches!(folder.read(), Err(Unread::Ever(_))), "{nothing}");
         }
-        fs::remove_file(folder.path().join(RECORD)).unwrap();
-        fs::create_dir(folder.path().join(RECORD)).unwrap();
-        assert!(matches!(folder.read(), Err(Unread::Lost(_))));
+        let record = folder.path().join(RECORD);
+        fs::remove_file(&record).unwrap();
+        fs::create_dir(&record).unwrap();
+        assert!(matches!(folder.read(), Err(Unread::Ever(_))));
+        fs::remove_dir(&record).unwrap();
+        // A disk that fails says the same: EIO.
+        std::os::unix::fs::symlink("/proc/self/mem", &record).unwrap();
+        assert!(matches!(folder.read(), Err(Unread::Now(_))));
     }
 }

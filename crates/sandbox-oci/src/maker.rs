@@ -91,10 +91,13 @@ impl OciMaker {
             .arg(id.to_string())
             .stdout(words.writer().attempt(attempt)?)
             .stderr(words.writer().attempt(attempt)?);
-        let crew = Crew::start(command, Some(&folder.crew())).map_err(|error| ProviderError::Machine {
-            lacks: format!(
-                "the OCI runtime {name} cannot be run ({error}); install it (apt-get install runc) or name another"
-            ),
+        let crew = Crew::start(command, Some(&folder.crew())).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => ProviderError::Machine {
+                lacks: format!(
+                    "the OCI runtime {name} cannot be run ({error}); install it (apt-get install runc) or name another"
+                ),
+            },
+            _ => ProviderError::failed(attempt(), error),
         })?;
         let status = crew.finish(PATIENCE).attempt(attempt)?;
         if !status.success() {

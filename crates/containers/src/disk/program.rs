@@ -2,21 +2,19 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sandbox::ProviderError;
-use sys::child::end_with_parent;
 
 use crate::attempt::Attempt;
 use crate::disk::named::half;
-use crate::process::Process;
+use crate::process::Crew;
 
 /// How much is kept of what a program says, in bytes.
-const MOST_WORDS: u64 = 16 << 10;
+const MOST_WORDS: usize = 16 << 10;
 
 /// A program, and what brings it.
 #[derive(Clone, Copy, Debug)]
@@ -35,14 +33,21 @@ impl Program {
     pub(super) fn run(self, flags: &[&str], rest: &[&OsStr]) -> io::Result<String> {
         let mut command = Command::new(self.name);
         command.env("LC_ALL", "C").args(flags).args(rest);
-        // This thread waits for its end. Where this process is killed meanwhile, it would go on in what the next one clears.
-        end_with_parent(&mut command);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let (status, said, complained) = self.end_of(command.spawn()?)?;
-        if status.code().is_some_and(|code| code <= self.fine) {
+        let (output, in_time) = Crew::start(command, None)?.output(|program| program.ends_within(self.within))?;
+        if !in_time {
+            let words = format!(
+                "{} took longer than {} s and was ended",
+                self.name,
+                self.within.as_secs()
+            );
+            return Err(io::Error::new(io::ErrorKind::TimedOut, words));
+        }
+        let (said, complained) = (words_of(&output.stdout), words_of(&output.stderr));
+        if output.status.code().is_some_and(|code| code <= self.fine) {
             return Ok(said);
         }
         let words = format!("{} {}", complained.trim(), said.trim());
@@ -52,41 +57,10 @@ impl Program {
             io::ErrorKind::Other
         };
         let words = match words.trim() {
-            "" => status.to_string(),
+            "" => output.status.to_string(),
             words => words.to_owned(),
         };
         Err(io::Error::new(kind, words))
-    }
-
-    /// How it ended in its time, what it said until then, and what it complained of.
-    fn end_of(self, mut child: Child) -> io::Result<(ExitStatus, String, String)> {
-        let process = Process::open(child.id().cast_signed()).inspect_err(|_| {
-            // What could not be watched is what the caller learns of.
-            let _ended = child.kill().and_then(|()| child.wait());
-        })?;
-        let (said, complained) = (child.stdout.take(), child.stderr.take());
-        let (said, complained, in_time) = thread::scope(|scope| {
-            let watching = scope.spawn(|| {
-                let in_time = process.ends_within(self.within);
-                if !in_time {
-                    process.kill();
-                }
-                in_time
-            });
-            let complained = scope.spawn(|| words_of(complained));
-            (words_of(said), complained.join(), watching.join())
-        });
-        let status = child.wait()?;
-        if let Ok(false) = in_time {
-            let words = format!(
-                "{} took longer than {} s and was ended",
-                self.name,
-                self.within.as_secs()
-            );
-            return Err(io::Error::new(io::ErrorKind::TimedOut, words));
-        }
-        let complained = complained.unwrap_or_else(|_| Ok(String::new()));
-        Ok((status, said?, complained?))
     }
 
     /// The same where it is needed for something: a machine without it is told what lacks.
@@ -116,16 +90,9 @@ impl Program {
     }
 }
 
-/// What comes out of a pipe, its beginning if it is long: a stranger's files can make a program complain of each of them.
-fn words_of(pipe: Option<impl Read>) -> io::Result<String> {
-    let Some(mut pipe) = pipe else {
-        return Ok(String::new());
-    };
-    let mut words = Vec::new();
-    pipe.by_ref().take(MOST_WORDS).read_to_end(&mut words)?;
-    // It would end, or wait for somebody to listen.
-    io::copy(&mut pipe, &mut io::sink())?;
-    Ok(String::from_utf8_lossy(&words).into_owned())
+/// The beginning of what was said: a stranger's files can make a program complain of each of them.
+fn words_of(said: &[u8]) -> String {
+    String::from_utf8_lossy(&said[..said.len().min(MOST_WORDS)]).into_owned()
 }
 
 /// Makes a sparse file with a file system in it, as large as it may become: whole or not at all.

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
@@ -13,11 +14,9 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use sys::child::{end_with_parent, note_itself};
 
 use super::seen::{self, Stat};
-use super::{Boot, Process};
+use super::{Boot, PATIENCE, Process};
 
-/// How long a process may take to be gone once it was killed.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// What is kept of what a command says.
+/// What is kept of what a command says, in bytes.
 const MOST_WORDS: u64 = 1 << 20;
 
 /// A command at work that leads a process group of its own, and whoever is in that: what the command started, unless it left.
@@ -58,40 +57,35 @@ impl Crew {
     /// # Errors
     /// Where somebody of them cannot be ended.
     pub fn finish(mut self, within: Duration) -> io::Result<ExitStatus> {
-        let done = self.leader.ends_within(within) && self.leader.exit_code() == Some(0);
-        let ended = if done { Ok(()) } else { self.end() };
-        let status = self.child.wait()?;
-        bury_group(self.leader.identity.pid);
-        ended.map(|()| status)
+        if !self.leader.ends_within(within) || self.leader.exit_code() != Some(0) {
+            self.end()?;
+        }
+        self.bury()
     }
 
     /// What the command said into pipes, and what came of watching it, which is to last until it ends or should. Then whoever is
     /// in its group is ended.
     ///
     /// # Errors
-    /// Where somebody of them cannot be ended, or what was said cannot be read.
+    /// Where somebody of them cannot be ended, or what was said cannot be read: somebody who left the group holds it open.
     pub fn output<T>(mut self, watch: impl FnOnce(&Process) -> T) -> io::Result<(Output, T)> {
-        let said = self.child.stdout.take().map(OwnedFd::from);
-        let complained = self.child.stderr.take().map(OwnedFd::from);
-        thread::scope(|side_by_side| {
-            let [said, complained] = [said, complained].map(|pipe| side_by_side.spawn(move || all_of(pipe)));
-            let watched = watch(&self.leader);
-            let ended = self.end();
-            let status = self.child.wait()?;
-            bury_group(self.leader.identity.pid);
-            ended?;
-            let read = |reader: thread::ScopedJoinHandle<'_, io::Result<Vec<u8>>>| {
-                reader
-                    .join()
-                    .unwrap_or_else(|_| Err(io::Error::other("a thread that read panicked")))
-            };
-            let output = Output {
-                status,
-                stdout: read(said)?,
-                stderr: read(complained)?,
-            };
-            Ok((output, watched))
-        })
+        let said = heard(self.child.stdout.take().map(OwnedFd::from))?;
+        let complained = heard(self.child.stderr.take().map(OwnedFd::from))?;
+        let watched = watch(&self.leader);
+        self.end()?;
+        let output = Output {
+            status: self.bury()?,
+            stdout: words(&said)?,
+            stderr: words(&complained)?,
+        };
+        Ok((output, watched))
+    }
+
+    /// Takes the command, which has ended, off the list of processes, with those of its group who fall to us.
+    fn bury(&mut self) -> io::Result<ExitStatus> {
+        let status = self.child.wait()?;
+        bury_group(self.leader.identity.pid);
+        Ok(status)
     }
 
     /// Ends all of it. The command is not buried yet, so the number of its group is nobody else's.
@@ -186,12 +180,31 @@ fn bury_group(number: i32) {
     while let Ok(Some(_buried)) = waitid(WaitId::Pgid(Pid::from_raw(number)), options) {}
 }
 
-fn all_of(pipe: Option<OwnedFd>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(pipe) = pipe {
-        File::from(pipe).take(MOST_WORDS).read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
+/// Reads a pipe to its end, in a thread of its own that nobody has to wait for. What is not kept is read too: whoever writes
+/// would end, or wait for somebody to listen.
+fn heard(pipe: Option<OwnedFd>) -> io::Result<Receiver<io::Result<Vec<u8>>>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    thread::Builder::new().spawn(move || {
+        let all = || {
+            let mut bytes = Vec::new();
+            if let Some(pipe) = pipe {
+                let pipe = File::from(pipe);
+                (&pipe).take(MOST_WORDS).read_to_end(&mut bytes)?;
+                io::copy(&mut &pipe, &mut io::sink())?;
+            }
+            Ok(bytes)
+        };
+        // Nobody waits for it any more where it took too long.
+        let _too_late = sender.send(all());
+    })?;
+    Ok(receiver)
+}
+
+fn words(heard: &Receiver<io::Result<Vec<u8>>>) -> io::Result<Vec<u8>> {
+    heard.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        let words = "somebody who was started by it has left its process group and holds its output open";
+        Err(io::Error::new(io::ErrorKind::TimedOut, words))
+    })
 }
 
 #[cfg(test)]
@@ -268,6 +281,19 @@ mod tests {
         assert!(in_time && output.status.success());
         assert_eq!(output.stdout, b"words\n");
         assert!(Stat::of(started(folder.path())).is_err());
+    }
+
+    #[test]
+    fn whoever_left_the_group_and_holds_a_pipe_open_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "setsid sh -c 'echo $$ > new; mv new started; exec sleep 86400'"]);
+        command.current_dir(folder.path()).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let crew = Crew::start(command, None).unwrap();
+        let error = crew.output(|_| started(folder.path())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        Process::open(started(folder.path())).unwrap().kill();
     }
 
     #[test]

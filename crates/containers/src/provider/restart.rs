@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use domain::SandboxId;
 use sandbox::ProviderError;
+use sys::failure::may_pass;
 
 use super::{Held, folder};
 use crate::attempt::Attempt;
@@ -68,8 +69,12 @@ pub(super) fn lock(run: &Path) -> Result<File, ProviderError> {
     }
 }
 
-/// The sandboxes that are written down and were made. One of which nothing can be read any more, or that cannot be adopted, is
-/// ended: nobody but it is the worse for that.
+/// The sandboxes that are written down and were made. One of which nobody can ever read anything, or that cannot be adopted for
+/// what stands in its folder, is ended: nobody but it is the worse for that.
+///
+/// # Errors
+/// Where it may be the machine that keeps one from being adopted, or who is left of one from being ended: nobody is ended for the
+/// former, and nobody is given a disk that is in use for the latter.
 pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>, ProviderError> {
     let all = folder(workshop, "");
     let entries = match fs::read_dir(all.path()) {
@@ -82,19 +87,19 @@ pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>
         let folder = folder(workshop, &name.to_string_lossy());
         match folder.read() {
             Ok(Some(record)) => {
-                if let Some(held) = take_over(workshop, record) {
+                if let Some(held) = take_over(workshop, record)? {
                     found.insert(held.record.spec.id, Arc::new(held));
                 }
             }
             // Killed before the record was written: nothing else is there yet. Or it was lost: what is there is nobody's.
-            Ok(None) => clear_unrecorded(workshop, &folder),
-            Err(Unread::Newer(error)) => return Err(error),
-            Err(Unread::Lost(error)) => {
+            Ok(None) => clear_unrecorded(workshop, &folder)?,
+            Err(Unread::Now(error)) => return Err(error),
+            Err(Unread::Ever(error)) => {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
                     "what is written down of a sandbox cannot be read, so it is ended; its session's disk stays"
                 );
-                clear_unrecorded(workshop, &folder);
+                clear_unrecorded(workshop, &folder)?;
             }
         }
     }
@@ -102,7 +107,7 @@ pub(super) fn find(workshop: &Workshop) -> Result<BTreeMap<SandboxId, Arc<Held>>
 }
 
 /// Adopts a sandbox that was made, and clears away one that was not, or that cannot be adopted; none where nothing is left of it.
-fn take_over(workshop: &Workshop, record: Record) -> Option<Held> {
+fn take_over(workshop: &Workshop, record: Record) -> Result<Option<Held>, ProviderError> {
     let held = Held::new(workshop, record);
     let id = held.record.spec.id;
     let taken_over = match held.record.process {
@@ -112,9 +117,10 @@ fn take_over(workshop: &Workshop, record: Record) -> Option<Held> {
     match taken_over {
         Ok(true) => {
             tracing::info!(sandbox = %id, "adopted a sandbox");
-            return Some(held);
+            return Ok(Some(held));
         }
         Ok(false) => tracing::info!(sandbox = %id, "clearing a sandbox that was never finished"),
+        Err(error) if may_pass(&error) => return Err(error),
         Err(error) => {
             tracing::error!(sandbox = %id, error = &error as &dyn std::error::Error, "a sandbox cannot be adopted, so it is ended");
         }
@@ -125,9 +131,9 @@ fn take_over(workshop: &Workshop, record: Record) -> Option<Held> {
         .and_then(|()| held.destroy(workshop));
     if let Err(error) = cleared {
         held.is_in_the_way(&error);
-        return Some(held);
+        return Ok(Some(held));
     }
-    None
+    Ok(None)
 }
 
 /// Whether a sandbox that was made is adopted, whose PID 1 this is if it lives.
@@ -183,27 +189,22 @@ pub(super) fn tidy(workshop: &Workshop, sandboxes: &BTreeMap<SandboxId, Arc<Held
 }
 
 /// Ends what there is of a sandbox of which nothing is written down, and removes its folder.
-fn clear_unrecorded(workshop: &Workshop, folder: &Folder) {
-    let attempt = || format!("end what is at work in {}", folder.path().display());
-    let clear = || {
-        end_noted(&folder.crew()).attempt(attempt)?;
-        let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
-        if let Ok(id) = name.parse() {
-            let group = workshop.maker.group(id);
-            let killed = group.kill().attempt(attempt)?;
-            workshop.maker.forget(id)?;
-            group.remove().attempt(attempt)?;
-            for process in killed {
-                process.ends_within(PATIENCE);
-                process.bury();
-            }
-        }
-        folder.remove()
+fn clear_unrecorded(workshop: &Workshop, folder: &Folder) -> Result<(), ProviderError> {
+    let attempt = || {
+        let place = folder.path().display();
+        format!("end the sandbox of {place}, of which nothing is written down")
     };
-    if let Err(error) = clear() {
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            "a sandbox of which nothing is written down could not be cleared away; trying again at the next start"
-        );
+    end_noted(&folder.crew()).attempt(attempt)?;
+    let name = folder.path().file_name().unwrap_or_default().to_string_lossy();
+    if let Ok(id) = name.parse() {
+        let group = workshop.maker.group(id);
+        let killed = group.kill().attempt(attempt)?;
+        workshop.maker.forget(id)?;
+        group.remove().attempt(attempt)?;
+        for process in killed {
+            process.ends_within(PATIENCE);
+            process.bury();
+        }
     }
+    folder.remove()
 }
