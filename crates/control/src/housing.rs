@@ -397,15 +397,18 @@ impl Control {
         }
     }
 
-    /// Ends a sandbox for this reason, whosever it is; of a session its files stay. A session that is taking it over this moment
-    /// has it first.
+    /// Ends a sandbox for this reason, whosever it is by now; of a session its files stay. A session that is taking it over this
+    /// moment has it first.
     ///
     /// # Errors
-    /// It could not be removed, or there is none.
-    pub(crate) async fn evict(&self, status: &SandboxStatus, why: &str) -> Result<(), ProviderError> {
-        let SandboxStatus { id, session, .. } = *status;
-        let Ok(live) = self.live(Asker::System, session).await else {
-            return self.destroy(session, id).await;
+    /// It could not be removed; it could not be found out whose it is; there is none.
+    pub(crate) async fn evict(&self, id: SandboxId, why: &str) -> Result<(), ProviderError> {
+        // One that waits may have been given to a session since it was listed.
+        let session = self.0.housing.provider.status(id).await?.session;
+        let live = match self.live(Asker::System, session).await {
+            Ok(live) => live,
+            Err(ControlError::NotFound { .. }) => return self.destroy(session, id).await,
+            Err(error) => return Err(ProviderError::Unavailable(with_causes(&error))),
         };
         let mut seat = live.seat.housed.lock().await;
         if let Some(housed) = seat.take_if(|housed| housed.id == id) {

@@ -64,19 +64,30 @@ impl Control {
     /// sessions take no prompt.
     ///
     /// # Errors
-    /// The one who asks is no admin; there is no such user; it is the last admin.
+    /// The one who asks is no admin; there is no such user; it is the last admin. Not all runs could be stopped: none goes on for
+    /// long all the same, and it may be asked again.
     pub async fn remove_user(&self, asker: Asker, user: UserId) -> Result<(), ControlError> {
         self.0.store.remove_user(asker, user).await?;
         self.doubt_tokens();
+        let mut stopped = Ok(());
         for session in self.0.store.open_sessions(Asker::System, user).await? {
-            while self.cancel(Asker::System, session, USER_REMOVED).await?.is_some() {}
+            loop {
+                match self.cancel(Asker::System, session, USER_REMOVED).await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(error) => {
+                        stopped = stopped.and(Err(error));
+                        break;
+                    }
+                }
+            }
         }
         for live in self.0.lives.all() {
             if live.owner == user {
                 self.unhouse(&live, None, State::Hibernated, Some(USER_REMOVED)).await;
             }
         }
-        Ok(())
+        stopped
     }
 
     /// Makes a token for a user, for whoever shows another.

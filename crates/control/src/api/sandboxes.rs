@@ -208,9 +208,9 @@ impl Control {
     /// The one who asks is no admin; there is no such sandbox.
     pub async fn remove_sandbox(&self, asker: Asker, sandbox: SandboxId) -> Result<(), ControlError> {
         only_admins(asker, "remove sandboxes")?;
-        let status = self.0.housing.provider.status(sandbox).await.map_err(provided)?;
+        self.0.housing.provider.status(sandbox).await.map_err(provided)?;
         self.audit_sandbox(asker, "sandbox.remove", sandbox).await?;
-        self.evict(&status, BY_HAND).await.map_err(provided)
+        self.evict(sandbox, BY_HAND).await.map_err(provided)
     }
 
     /// Removes every sandbox: those of sessions, whose files are kept and whose runs go on in others, those that wait for a
@@ -243,7 +243,7 @@ impl Control {
     async fn remove_one(&self, status: &SandboxStatus) {
         if status.builder {
             self.try_to_clear_site(status.session).await;
-        } else if let Err(error) = self.evict(status, BY_HAND).await
+        } else if let Err(error) = self.evict(status.id, BY_HAND).await
             && !matches!(error, ProviderError::NotFound(_))
         {
             tracing::warn!(sandbox = %status.id, error = with_causes(&error), "could not remove a sandbox");
