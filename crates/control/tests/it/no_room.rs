@@ -9,7 +9,6 @@ use control::ControlError;
 use domain::{Event, Money, RunState};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use store::Asker;
-use testkit::model_server::{Answer, Speech};
 use testkit::within;
 
 use crate::world::{Differs, World};
@@ -207,23 +206,18 @@ impl tracing::Subscriber for Breaks {
 #[tokio::test]
 async fn a_turn_that_breaks_down_is_charged_and_begun_anew() {
     let differs = Differs {
-        config: |config| config.caps.run = Some(Money(1_000_000_000)),
+        config: |config| config.caps.run = Some(Money(1_000_000_000_000)),
+        // What it says is not cut for its price.
+        model: |model| (model.window, model.max_output) = (Some(2_000_000), Some(1_000_000)),
         ..Differs::default()
     };
     let (world, small) = on_a_small_disk(differs).await;
+    let ballast = small.fill_but(ROOM);
     let broken = Arc::new(AtomicBool::new(false));
     let _breaks = tracing::subscriber::set_default(Breaks(Arc::clone(&broken)));
-    // What it said is kept after a second.
-    world
-        .models
-        .next(Answer::Stall(Speech::text("word ".repeat(100).as_str()), 90));
+    world.will_say(&"All that was found. ".repeat(100_000));
     world.will_say("Done.");
     let accepted = world.prompt("go").await;
-    testkit::eventually_async("the model to be asked", async || {
-        (world.models.count() > 0).then_some(())
-    })
-    .await;
-    let ballast = small.fill_but(0);
     testkit::eventually_async("the fault", async || broken.load(Ordering::SeqCst).then_some(())).await;
     std::fs::remove_file(ballast).unwrap();
     world.done(&accepted).await;
