@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 
 use domain::ToolDefinition;
 
-/// Three parts, parted by lines of dashes: what everybody is told, with the table of where to begin; what stands before the
-/// skills; what stands before the services.
+/// Four parts, parted by lines of dashes: what everybody is told; the table of where to begin; what stands before the skills; what
+/// stands before the services.
 const PROMPT: &str = include_str!("agent.md");
 
 const PARTED: &str = "\n---\n";
@@ -30,12 +30,18 @@ pub fn definitions() -> &'static [ToolDefinition] {
 pub fn system_prompt(tools: &[ToolDefinition], skills: &str, services: &[(&str, &str)]) -> String {
     let mut parts = PROMPT.split(PARTED);
     let mut part = || parts.next().unwrap_or_default();
-    let (everybody, of_skills, of_services) = (part(), part(), part());
+    let (everybody, table, of_skills, of_services) = (part(), part(), part(), part());
     let skills = skills.trim_end();
     let is_offered =
         |tool: &str| tools.iter().any(|offered| offered.name == tool) && (tool != "skill" || !skills.is_empty());
-    let rows = everybody.split_inclusive('\n');
-    let mut prompt: String = rows.filter(|row| tool_of(row).is_none_or(is_offered)).collect();
+    let mut prompt = everybody.to_owned();
+    let table: Vec<_> = table
+        .split_inclusive('\n')
+        .filter(|line| tool_of(line).is_none_or(is_offered))
+        .collect();
+    if table.iter().any(|line| tool_of(line).is_some()) {
+        prompt.extend(table);
+    }
     if !skills.is_empty() {
         prompt += of_skills;
         prompt += skills;
@@ -125,6 +131,7 @@ mod tests {
             .cloned()
             .collect();
         assert_eq!(rows(&some), ["skill", "read", "write", "edit", "exec"]);
-        assert_eq!(rows(&[]), [""; 0]);
+        let nothing = system_prompt(&[], "", &[]);
+        assert!(nothing.ends_with("Use Markdown.\n"), "{nothing}");
     }
 }

@@ -18,8 +18,10 @@ const SMALL: usize = 64 << 10;
 const PARTS: usize = control::SERVICE_REQUEST_PARTS;
 /// The largest body of a prompt, with some pictures.
 pub(crate) const LARGEST_PROMPT: usize = 24 << 20;
-/// Bodies larger than [`USUAL`] that are in memory at the same time, with what is read of them; more wait, until their time is over.
-static LARGE: Semaphore = Semaphore::const_new(4);
+/// Bodies larger than [`USUAL`] that are in memory at the same time; more wait, until their time is over.
+static LARGE: Semaphore = Semaphore::const_new(16);
+/// Those of them that are read at the same time, which takes many times their size. Whoever sends slowly has no place here.
+static READ: Semaphore = Semaphore::const_new(4);
 /// What most prompts are smaller than.
 const USUAL: usize = 1 << 20;
 /// How much of a body that is too large is read and thrown away, so that the one who sends it gets to read the answer.
@@ -34,9 +36,14 @@ impl<T: DeserializeOwned, S: Sync, const LARGEST: usize> FromRequest<S> for Json
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, ApiError> {
-        let (body, _place) = tokio::time::timeout(ARRIVES, read(request, LARGEST))
+        let (body, place) = tokio::time::timeout(ARRIVES, read(request, LARGEST))
             .await
             .map_err(|_| ApiError::too_slow())??;
+        let _being_read = match place {
+            // It is never closed.
+            Some(_) => READ.acquire().await.ok(),
+            None => None,
+        };
         let text = std::str::from_utf8(&body).map_err(|error| {
             ApiError::invalid(format!(
                 "the body is not UTF-8: byte {} belongs to no character",
@@ -65,14 +72,14 @@ async fn read(request: Request, largest: usize) -> Result<(Bytes, Option<Semapho
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|_| ApiError::invalid("the body broke off"))?;
         length += piece.len();
-        if length > USUAL && place.is_none() {
-            // It is never closed.
-            place = LARGE.acquire().await.ok();
-        }
-        if length <= largest {
-            body.extend_from_slice(&piece);
+        if length > largest {
+            // What is thrown away takes no place.
+            (body, place) = (BytesMut::new(), None);
         } else {
-            body = BytesMut::new();
+            if length > USUAL && place.is_none() {
+                place = LARGE.acquire().await.ok();
+            }
+            body.extend_from_slice(&piece);
         }
         if length > DRAINED {
             break;
