@@ -214,6 +214,8 @@ async fn a_turn_that_breaks_down_is_charged_and_begun_anew() {
     let (world, small) = on_a_small_disk(differs).await;
     let ballast = small.fill_but(ROOM);
     let broken = Arc::new(AtomicBool::new(false));
+    // With one subscriber alone, what another thread came to first is switched off for this one too (tracing-core's callsites).
+    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
     let _breaks = tracing::subscriber::set_default(Breaks(Arc::clone(&broken)));
     world.will_say(&"All that was found. ".repeat(100_000));
     world.will_say("Done.");
