@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use testkit::S3Server;
 
 use crate::installation::Installation;
+use crate::lots::is_full;
 use crate::workspaces::{files, holds};
 
 /// Files of every kind that is kept, larger than a piece too; then some are removed, renamed, and written anew.
@@ -51,10 +52,47 @@ steps:
     text: "Here again."
 "##;
 
-/// An installation that keeps workspaces there.
-fn keeps_in(server: &S3Server) -> Installation {
+/// Five gigabytes of which nearly all is holes, a file that is written anew ten times a second, and many small ones: with how many.
+const MUCH: &str = r##"
+steps:
+  - when: { turn: 1, text: make }
+    tools:
+      - name: exec
+        input:
+          code: |
+            const fs = require("node:fs");
+            const sparse = fs.openSync("sparse", "w");
+            fs.ftruncateSync(sparse, 5e9);
+            fs.writeSync(sparse, "in the middle", 3e9);
+            for (let at = 0; at < COUNT; at += 1) {
+              if (at < 97) fs.mkdirSync(`many/${at}`, { recursive: true });
+              fs.writeFileSync(`many/${at % 97}/file ${at}`, `${at}`);
+            }
+            for (let at = 1; at <= 30; at += 1) {
+              fs.writeFileSync("restless", `written ${at} times`);
+              await new Promise((done) => setTimeout(done, 100));
+            }
+            return "made";
+  - when: { turn: 1, text: look }
+    tools:
+      - name: exec
+        input:
+          code: |
+            const { execSync } = require("node:child_process");
+            const sum = execSync(`cat restless; stat -c ' %s' sparse; dd if=sparse bs=1000 skip=3000000 count=1 2>/dev/null | head -c 13;
+              find many -type f | wc -l; find many -type f | sort | tr '\\n' '\\0' | xargs -0 cat | sha256sum`).toString();
+            return { sum, holes: require("node:fs").statSync("sparse").blocks < 32768 };
+  - when: { text: make }
+    text: "Made."
+  - when: { text: look }
+    text: "There is {{ result.0.text }}"
+"##;
+
+/// An installation that plays this and keeps workspaces there.
+fn keeps_in(server: &S3Server, script: &str) -> Installation {
     let sleepy = "---\nfreeze_after = \"500ms\"\nhibernate_after = \"2s\"\n";
-    let belljar = Installation::prepare(JOB, sleepy);
+    let belljar = Installation::prepare(script, sleepy);
+    belljar.have_room();
     let keys = [("access", S3Server::ACCESS_KEY), ("secret", S3Server::SECRET_KEY)];
     let [access, secret] = keys.map(|(name, key)| {
         let path = belljar.path(name);
@@ -73,26 +111,28 @@ fn keeps_in(server: &S3Server) -> Installation {
     belljar
 }
 
+/// Waits until a session's sandbox is in this state.
+fn is_now(belljar: &Installation, session: &str, state: &str) {
+    let id = belljar.id(session);
+    belljar.wait_for(&id, state, |seen| {
+        seen.of("sandbox").last().is_some_and(|event| event["state"] == state)
+    });
+}
+
 /// A workspace that loses its disk twice: with its machine, and as it is put away.
 fn outlives_its_disks(belljar: &Installation) {
     belljar.done(&["run", "--session", "s", "make files"]);
     let made = files(belljar, "s");
     assert!(made.contains("regular file 640 1000 1000 18 1 "), "{made}");
-    let id = belljar.id("s");
-    let is_now = |state: &'static str| {
-        belljar.wait_for(&id, state, |seen| {
-            seen.of("sandbox").last().is_some_and(|event| event["state"] == state)
-        });
-    };
     // By then all is kept that there is.
-    is_now("hibernated");
+    is_now(belljar, "s", "hibernated");
     belljar.move_to_another_machine();
     assert_eq!(files(belljar, "s"), made);
 
     belljar.done(&["run", "--session", "s", "change them"]);
     let changed = files(belljar, "s");
     belljar.done(&["archive", "s"]);
-    is_now("archived");
+    is_now(belljar, "s", "archived");
     belljar.done(&["run", "--session", "s", "again"]);
     assert_eq!(files(belljar, "s"), changed);
     for (path, is_there) in [
@@ -115,11 +155,52 @@ fn outlives_its_disks(belljar: &Installation) {
 #[test]
 fn a_workspace_that_s3s_keeps_outlives_its_disks() {
     let server = S3Server::s3s();
-    outlives_its_disks(&keeps_in(&server));
+    outlives_its_disks(&keeps_in(&server, JOB));
     assert!(holds(&server.folder().join(S3Server::BUCKET), b"written anew"));
 }
 
 #[test]
 fn a_workspace_that_moto_keeps_outlives_its_disks() {
-    outlives_its_disks(&keeps_in(&S3Server::moto()));
+    outlives_its_disks(&keeps_in(&S3Server::moto(), JOB));
+}
+
+#[test]
+fn holes_a_restless_file_and_many_small_ones_are_kept_in_a_bucket() {
+    let count = if is_full() { 100_000 } else { 1_000 };
+    let server = S3Server::s3s();
+    let belljar = keeps_in(&server, &MUCH.replace("COUNT", &count.to_string()));
+    belljar.done(&["run", "--session", "s", "make files"]);
+    let look = || {
+        belljar.done(&["run", "--session", "s", "look"]);
+        let said = belljar.transcript("s").said();
+        let (_, last) = said.rsplit_once("There is ").expect("what there is");
+        last.to_owned()
+    };
+    let made = look();
+    let number = format!("in the middle{count}\\n");
+    for expected in ["written 30 times 5000000000", &number, "\"holes\":true"] {
+        assert!(made.contains(expected), "{expected}: {made}");
+    }
+    belljar.done(&["archive", "s"]);
+    is_now(&belljar, "s", "archived");
+    assert!(holds(&server.folder().join(S3Server::BUCKET), b"written 30 times"));
+    assert_eq!(look(), made);
+}
+
+#[test]
+fn threat_123_a_presigned_url_is_nowhere_but_in_who_uses_it() {
+    let server = S3Server::s3s();
+    let belljar = keeps_in(&server, JOB);
+    belljar.done(&["run", "--session", "s", "make files"]);
+    belljar.done(&["archive", "s"]);
+    is_now(&belljar, "s", "archived");
+    belljar.done(&["run", "--session", "s", "again"]);
+    belljar.done(&["backup", &belljar.path("copy").to_string_lossy()]);
+    let said = ["serve", "host"].map(|role| belljar.log(role)).join("\n") + &belljar.done(&["audit", "--json"]);
+    assert!(!said.contains("X-Amz"), "{said}");
+    let kept = fs::read(belljar.path("copy")).expect("read the copy");
+    for part in ["X-Amz-Signature", "X-Amz-Credential"] {
+        let there = kept.windows(part.len()).any(|window| window == part.as_bytes());
+        assert!(!there, "{part} is in the store");
+    }
 }

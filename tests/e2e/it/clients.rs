@@ -11,6 +11,7 @@ use testkit::clients::{self, CLIENTS, HOSTS, KEY};
 use testkit::miniature;
 
 use crate::installation::Installation;
+use crate::lots::is_full;
 use crate::world::World;
 
 const SECTIONS: &str = r#"
@@ -56,7 +57,7 @@ return Object.keys(said).length;
 
 #[test]
 fn every_client_reaches_a_host_with_a_key_that_it_does_not_have() {
-    let full = std::env::var_os("BELLJAR_TEST_FULL").is_some();
+    let full = is_full();
     let served = tempfile::tempdir().expect("make a folder");
     clients::furnish(served.path());
     let folder = served.path().to_owned();

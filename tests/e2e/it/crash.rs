@@ -8,10 +8,11 @@ use std::process::Stdio;
 use http::Response;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use testkit::upstream::{AnswerBody, Arrived, answered};
 
 use crate::installation::Installation;
+use crate::lots::{is_full, seed};
 use crate::processes;
 use crate::transcript::Transcript;
 use crate::world::World;
@@ -206,15 +207,6 @@ fn undisturbed(world: &World, belljar: &Installation) -> i64 {
     i64::try_from(count).expect("a small number")
 }
 
-fn seed() -> u64 {
-    let seed = std::env::var("BELLJAR_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(|| rand::rng().next_u64());
-    println!("BELLJAR_TEST_SEED={seed} repeats this sample");
-    seed
-}
-
 fn strike_every_victim(placement: &str) {
     let world = World::new(vec![(&["ledger.api.test"], Box::new(entered))]);
     let more = format!("{SECTIONS}---\nplacement = \"{placement}\"\n");
@@ -226,7 +218,7 @@ fn strike_every_victim(placement: &str) {
     belljar.start_host();
     belljar.start_serve();
     let events = undisturbed(&world, &belljar);
-    let full = std::env::var_os("BELLJAR_TEST_FULL").is_some();
+    let full = is_full();
     let mut random = StdRng::seed_from_u64(seed());
     for victim in Victim::ALL {
         let all: Vec<i64> = (1..=events).collect();

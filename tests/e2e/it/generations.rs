@@ -3,13 +3,20 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Instant;
 
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use testkit::clients::{self, HOSTS, KEY};
-use testkit::miniature;
+use testkit::{eventually_asked, miniature};
 
 use crate::installation::Installation;
+use crate::lots::{is_full, seed};
+use crate::transitions::{Victim, nothing_is_nobodys};
 use crate::world::World;
 
 const SECTIONS: &str = r#"
@@ -100,21 +107,27 @@ fn read(belljar: &Installation, session: &str, file: &str) -> String {
     said.trim().to_owned()
 }
 
+/// Serves `acme/app` to an installation whose image has it.
+fn installed(served: &Path, keys: &str) -> (Installation, World) {
+    let folder = served.to_owned();
+    let world = World::new(vec![(
+        &HOSTS,
+        Box::new(move |arrived| clients::answer(&folder, arrived)),
+    )]);
+    let mut belljar = Installation::prepare(JOB, &format!("{SECTIONS}---\n{keys}"));
+    furnish(&belljar);
+    belljar.live_in(&world, &[("CLIENT_KEY", KEY)]);
+    belljar.start_host();
+    belljar.start_serve();
+    (belljar, world)
+}
+
 #[test]
 fn new_sessions_find_what_is_upstream_and_old_ones_keep_what_they_had() {
     let served = tempfile::tempdir().expect("make a folder");
     clients::furnish(served.path());
     commit(served.path(), &[("file", "one\n"), ("build", BUILD)]);
-    let folder = served.path().to_owned();
-    let world = World::new(vec![(
-        &HOSTS,
-        Box::new(move |arrived| clients::answer(&folder, arrived)),
-    )]);
-    let mut belljar = Installation::prepare(JOB, SECTIONS);
-    furnish(&belljar);
-    belljar.live_in(&world, &[("CLIENT_KEY", KEY)]);
-    belljar.start_host();
-    belljar.start_serve();
+    let (belljar, world) = installed(served.path(), "");
 
     belljar.done(&["image", "refresh"]);
     let said = belljar.done(&["run", "--session", "old", "look"]);
@@ -169,5 +182,60 @@ fn new_sessions_find_what_is_upstream_and_old_ones_keep_what_they_had() {
     );
     for log in ["serve", "host"] {
         assert!(!belljar.log(log).contains(KEY));
+    }
+}
+
+/// The moment is drawn by lot, as in [`crate::transitions`].
+#[test]
+fn whoever_dies_in_a_refresh_leaves_a_whole_generation_and_nothing_behind() {
+    let served = tempfile::tempdir().expect("make a folder");
+    clients::furnish(served.path());
+    commit(served.path(), &[("file", "first\n"), ("build", BUILD)]);
+    let sleepy = "freeze_after = \"500ms\"\nhibernate_after = \"2s\"";
+    let (belljar, _world) = installed(served.path(), sleepy);
+    let begun = Instant::now();
+    belljar.done(&["image", "refresh"]);
+    let took = begun.elapsed();
+    let mut random = StdRng::seed_from_u64(seed());
+    let victims: Vec<Victim> = if is_full() {
+        Victim::ALL.repeat(8)
+    } else {
+        Victim::ALL.sample(&mut random, 1).copied().collect()
+    };
+    for (number, victim) in victims.into_iter().enumerate() {
+        commit(served.path(), &[("file", &format!("{number}\n"))]);
+        let mut command = belljar.command(&["image", "refresh"]);
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("run belljar");
+        let after = took.mul_f64(random.random_range(0.0..1.0));
+        println!("{victim:?} after {after:?}");
+        thread::sleep(after);
+        victim.strike(&belljar);
+        // Whoever asked a control plane that was killed may have been told so.
+        let _ = child.wait().expect("wait for belljar");
+
+        // What a session finds is the one or the other, whole.
+        let session = format!("struck-{number}");
+        belljar.done(&["run", "--session", &session, "look"]);
+        let found = read(&belljar, &session, "/knowledge/app/file");
+        assert_eq!(read(&belljar, &session, "/knowledge/built"), found);
+        let before = number
+            .checked_sub(1)
+            .map_or("first".to_owned(), |before| before.to_string());
+        assert!(found == before || found == number.to_string(), "{found}");
+
+        eventually_asked("a refresh", || {
+            belljar.run(&["image", "refresh"]).status.success().then_some(())
+        });
+        let session = format!("after-{number}");
+        belljar.done(&["run", "--session", &session, "look"]);
+        assert_eq!(read(&belljar, &session, "/knowledge/built"), number.to_string());
+        let all = generations(&belljar);
+        assert_eq!(all.iter().filter(|row| row["newest"] == true).count(), 1, "{all:?}");
+        assert!(all.iter().all(|row| row["state"] != "building"), "{all:?}");
+        nothing_is_nobodys(&belljar);
     }
 }

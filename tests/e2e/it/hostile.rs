@@ -13,15 +13,16 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rand::Rng;
 use serde_json::{Value, json};
 use testkit::eventually_asked;
 use testkit::model_server::{Answer, ModelServer, Speech};
 
 use crate::canaries::{Canaries, MARK, canary};
 use crate::installation::Installation;
+use crate::lots::{is_full, seed};
 use crate::world::World;
 use kinds::{ASKED, FORGE, Kinds};
 use planted::{BOUND, Planted, SERVICES};
@@ -155,19 +156,6 @@ fn told(belljar: &Installation, world: &World, planted: &Planted, model: &ModelS
         "sessions": [neighbour],
         "paths": planted.paths(belljar),
     })
-}
-
-fn is_full() -> bool {
-    std::env::var_os("BELLJAR_TEST_FULL").is_some()
-}
-
-fn seed() -> u64 {
-    let seed = std::env::var("BELLJAR_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| u64::from(rand::rng().next_u32()));
-    println!("BELLJAR_TEST_SEED={seed} repeats this");
-    seed
 }
 
 /// While the scripts work, somebody copies files out of their workspace, and into it.
@@ -320,6 +308,7 @@ fn a_hostile_program_finds_no_planted_secret() {
         .collect();
     let logs = belljar.log("serve") + &belljar.log("host");
     let checked = belljar.check();
+    let snapshot = snapshot_of(&belljar, "hostile");
     for (place, bytes) in [
         ("what the run printed", printed.as_slice()),
         ("what was fetched meanwhile", &fetched),
@@ -329,6 +318,7 @@ fn a_hostile_program_finds_no_planted_secret() {
         ("answers of the API", &answers),
         ("logs", logs.as_bytes()),
         ("what check says", checked.as_bytes()),
+        ("a snapshot", &snapshot),
     ] {
         assert_eq!(forbidden.found(bytes), [""; 0], "in {place}");
     }
@@ -349,6 +339,7 @@ fn a_hostile_program_finds_no_planted_secret() {
         ("requests to the model", requests.as_slice()),
         ("answers of the API", &answers),
         ("what hosts without a key were sent", &carried),
+        ("a snapshot", &snapshot),
     ] {
         assert_ne!(allowed.found(bytes), [""; 0], "the control is not in {place}");
     }
@@ -390,6 +381,16 @@ fn a_hostile_program_finds_no_planted_secret() {
             "a token outlives its session: {answer}"
         );
     }
+}
+
+/// What a session's files are to somebody who takes them elsewhere. The snapshot stays.
+fn snapshot_of(belljar: &Installation, session: &str) -> Vec<u8> {
+    belljar.done(&["snapshot", "save", session, "--name", "searched"]);
+    let file = belljar.path("searched.tar.zst");
+    belljar.done(&["snapshot", "export", session, &file.to_string_lossy()]);
+    let unpacked = Command::new("zstd").arg("-dc").arg(&file).output().expect("run zstd");
+    assert!(unpacked.status.success(), "{unpacked:?}");
+    unpacked.stdout
 }
 
 /// The id of the session with this key.

@@ -112,6 +112,13 @@ impl Installation {
         fs::write(&path, config).expect("write the configuration");
     }
 
+    /// Gives sandboxes room for a hundred thousand files.
+    pub(crate) fn have_room(&self) {
+        let path = self.path("belljar.toml");
+        let config = fs::read_to_string(&path).expect("read the configuration");
+        fs::write(&path, config.replace("disk = \"64MiB\"", "disk = \"1GiB\"")).expect("write the configuration");
+    }
+
     /// Where the control plane listens.
     pub(crate) const fn port(&self) -> u16 {
         self.port

@@ -19,6 +19,7 @@ mod jail;
 mod jobs;
 mod leftovers;
 mod live;
+mod lots;
 mod processes;
 mod program;
 mod reconciled;

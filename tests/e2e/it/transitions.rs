@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 use testkit::eventually_asked;
 
 use crate::installation::Installation;
+use crate::lots::{is_full, seed};
 use crate::processes;
 
 /// Files that are told apart, and one that takes a moment to copy.
@@ -83,16 +84,16 @@ impl Transition {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Victim {
+pub(crate) enum Victim {
     Host,
     Serve,
     Everything,
 }
 
 impl Victim {
-    const ALL: [Self; 3] = [Self::Host, Self::Serve, Self::Everything];
+    pub(crate) const ALL: [Self; 3] = [Self::Host, Self::Serve, Self::Everything];
 
-    fn strike(self, belljar: &Installation) {
+    pub(crate) fn strike(self, belljar: &Installation) {
         match self {
             Self::Host => belljar.replace_host(),
             Self::Serve => belljar.replace_serve(),
@@ -409,13 +410,8 @@ fn struck(belljar: &Installation, transition: Transition, victim: Victim, after:
 #[test]
 fn whoever_dies_in_any_transition_leaves_files_whole_and_nothing_behind() {
     let belljar = Installation::start_with(JOB, SLEEPY);
-    let seed = std::env::var("BELLJAR_TEST_SEED").ok();
-    let seed = seed
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(|| rand::rng().next_u64());
-    println!("BELLJAR_TEST_SEED={seed} repeats these lots");
-    let mut random = StdRng::seed_from_u64(seed);
-    let full = std::env::var_os("BELLJAR_TEST_FULL").is_some();
+    let mut random = StdRng::seed_from_u64(seed());
+    let full = is_full();
     let some = if full { Transition::ALL.len() } else { 4 };
     for transition in Transition::ALL.sample(&mut random, some).copied() {
         let took = undisturbed(&belljar, transition);

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
-use rand::{Rng, RngExt, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::Value;
 use testkit::eventually_asked;
 
 use crate::installation::Installation;
+use crate::lots::{is_full, seed};
 
 const JOB: &str = r#"
 steps:
@@ -76,21 +77,15 @@ impl<'b> Asker<'b> {
     }
 }
 
-/// The seed of the lots, and how many rounds there are.
-fn lots() -> (u64, usize) {
-    let seed = std::env::var("BELLJAR_TEST_SEED").ok();
-    let seed = seed
-        .and_then(|seed| seed.parse().ok())
-        .unwrap_or_else(|| rand::rng().next_u64());
-    println!("BELLJAR_TEST_SEED={seed} repeats these lots");
-    let full = std::env::var_os("BELLJAR_TEST_FULL").is_some();
-    (seed, if full { 100 } else { 10 })
+/// How many rounds there are.
+fn rounds() -> usize {
+    if is_full() { 100 } else { 10 }
 }
 
 #[test]
 fn what_comes_while_it_falls_asleep_is_served() {
     let belljar = Installation::start_with(JOB, DROWSY);
-    let (seed, rounds) = lots();
+    let (seed, rounds) = (seed(), rounds());
     belljar.done(&["run", "--session", "s", "write"]);
     let session = belljar.id("s");
     thread::scope(|scope| {
@@ -129,7 +124,7 @@ fn what_comes_while_it_falls_asleep_is_served() {
 #[test]
 fn what_comes_while_it_is_put_away_is_served() {
     let belljar = Installation::start_with(JOB, DROWSY);
-    let (seed, rounds) = lots();
+    let (seed, rounds) = (seed(), rounds());
     belljar.done(&["run", "--session", "s", "write"]);
     let session = belljar.id("s");
     let mut asker = Asker::new(&belljar, &session, seed);

@@ -2,13 +2,14 @@
 //!
 //! BELLJAR_TEST_SEED chooses the way; BELLJAR_TEST_FULL=1 takes several.
 
+use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::{IndexedRandom, SliceRandom};
-use rand::{Rng, SeedableRng};
 use serde_json::Value;
 use testkit::eventually_asked;
 
 use crate::installation::Installation;
+use crate::lots::{is_full, seed};
 use crate::processes;
 use crate::workspaces::files;
 
@@ -213,7 +214,6 @@ fn way(random: &mut StdRng) -> Vec<Step> {
 }
 
 fn wander(belljar: &Installation, abroad: &Installation, seed: u64) {
-    println!("BELLJAR_TEST_SEED={seed} repeats this way");
     let mut random = StdRng::seed_from_u64(seed);
     let mut wanderer = Wanderer::new(belljar, abroad, format!("wanderer-{seed}"));
     let way = way(&mut random);
@@ -234,15 +234,8 @@ fn a_session_is_the_same_wherever_it_has_been() {
         Installation::start_with(JOB, sleepy),
         Installation::start_with(JOB, sleepy),
     );
-    let seed = std::env::var("BELLJAR_TEST_SEED")
-        .ok()
-        .and_then(|seed| seed.parse().ok());
-    let seed = seed.unwrap_or_else(|| rand::rng().next_u64());
-    let ways = if std::env::var_os("BELLJAR_TEST_FULL").is_some() {
-        5
-    } else {
-        1
-    };
+    let seed = seed();
+    let ways = if is_full() { 5 } else { 1 };
     for way in 0..ways {
         wander(&belljar, &abroad, seed.wrapping_add(way));
     }
