@@ -14,9 +14,9 @@ const PAGE: &str = "docs/commands.md";
 pub(crate) fn page(check: bool) -> anyhow::Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let root = root.parent().context("the workspace has a folder")?;
-    // As all programs are built for the tests: alone it would be built from other crates.
+    // As `scripts/test` builds them: alone it would be built from other crates.
     let built = cargo()
-        .args(["build", "--quiet", "--locked", "--workspace", "--bins"])
+        .args(["build", "--quiet", "--locked", "--workspace", "--bins", "--tests"])
         .status()
         .context("cargo build could not be started")?;
     if !built.success() {
