@@ -15,6 +15,14 @@ on_each!(
     threat_114_where_no_link_may_be_followed_none_is,
     threat_018_when_the_runtime_dies_nothing_goes_out,
 );
+on_each!(
+    by_docker_in_volume,
+    DockerInVolume: the_machine_is_out_of_reach,
+    threat_013_neighbours_and_the_machine_do_not_show,
+    links_that_point_outside_lead_nowhere,
+    threat_114_where_no_link_may_be_followed_none_is,
+    threat_018_when_the_runtime_dies_nothing_goes_out
+);
 
 /// What would change the machine, read it, or widen what a sandbox may.
 const ATTEMPTS: [&str; 27] = [

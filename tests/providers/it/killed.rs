@@ -4,6 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use containers::{Config, DiskChoice};
 use images::ImageFolder;
@@ -16,7 +18,7 @@ use crate::world::{By, volume};
 /// Where the process is told what to do.
 const TOLD: &str = "BELLJAR_TEST_KILLED";
 
-/// What it is at, as a number that only rises.
+/// What it is at, as a number that only rises, and how many microseconds that took the last time round.
 const MARK: &str = "mark";
 
 /// Kills a process that has this test's provider.
@@ -61,10 +63,17 @@ fn kill(by: By, config: &Config, orders: &Orders, moment: Moment) {
     process.env(TOLD, serde_json::to_string(&told).unwrap());
     process.stdout(Stdio::null()).stderr(Stdio::null());
     let mut process = process.spawn().unwrap();
-    testkit::eventually("the process to come so far", || {
-        let at: usize = fs::read_to_string(&mark).ok()?.parse().ok()?;
-        (at >= moment.number()).then_some(())
+    let took = testkit::eventually("the process to come so far", || {
+        let said = fs::read_to_string(&mark).ok()?;
+        let (at, took) = said.split_once(' ')?;
+        let is_there = at.parse::<usize>().ok()? >= moment.number();
+        is_there.then(|| Duration::from_micros(took.parse().unwrap()))
     });
+    if let Moment::During(_) = moment {
+        let after = took.mul_f64(rand::random());
+        println!("killed after {after:?} of about {took:?}");
+        thread::sleep(after);
+    }
     process.kill().unwrap();
     process.wait().unwrap();
     fs::remove_file(&mark).unwrap();
@@ -94,10 +103,19 @@ async fn give_orders_until_killed() {
         None => sandbox_oci::open(testkit::program(&how), config, images),
     };
     let provider = provider.unwrap();
+    let (Moment::During(order) | Moment::After(order)) = last;
+    let mut began = Instant::now();
+    let mut took = [Duration::ZERO; Orders::COUNT];
     let given = orders.give(&provider, |moment| {
-        fs::write(&beside, moment.number().to_string()).unwrap();
+        match moment {
+            Moment::During(_) => began = Instant::now(),
+            Moment::After(order) => took[order % Orders::COUNT] = began.elapsed(),
+        }
+        let (Moment::During(at) | Moment::After(at)) = moment;
+        let words = format!("{} {}", moment.number(), took[at % Orders::COUNT].as_micros());
+        fs::write(&beside, words).unwrap();
         fs::rename(&beside, &mark).unwrap();
-        if moment == last && matches!(last, Moment::After(_)) {
+        if moment == Moment::After(order) {
             // Nobody is told of what was done.
             loop {
                 std::thread::park();

@@ -8,6 +8,11 @@ on_each!(
     threat_014_nothing_but_tcp_and_questions_goes_anywhere,
     the_user_s_own_servers_are_untouched,
 );
+on_each!(
+    by_docker_in_volume,
+    DockerInVolume: threat_014_nothing_but_tcp_and_questions_goes_anywhere,
+    the_user_s_own_servers_are_untouched
+);
 
 async fn threat_014_nothing_but_tcp_and_questions_goes_anywhere(by: By) {
     let world = World::by(by, DiskChoice::Auto);

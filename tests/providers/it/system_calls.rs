@@ -5,6 +5,11 @@ use containers::DiskChoice;
 use crate::world::{By, Living, ROOT, USER, World};
 
 on_each!(calls_that_are_not_listed_do_not_work, ordinary_programs_work,);
+on_each!(
+    by_docker_in_volume,
+    DockerInVolume: calls_that_are_not_listed_do_not_work,
+    ordinary_programs_work
+);
 
 /// Each call with arguments with which the kernel itself would say something else, where there are such.
 const SCRIPT: &str = r#"

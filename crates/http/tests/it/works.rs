@@ -278,6 +278,14 @@ async fn figures_are_in_prometheus_format_and_a_copy_of_the_store_opens() {
         metrics.contains("belljar_store_up 1\n") && metrics.contains("belljar_http_answers_total{status=\"2xx\"}"),
         "{metrics}"
     );
+    for part in [
+        "# TYPE belljar_sandbox_transition_seconds histogram\n",
+        "belljar_sandbox_transition_seconds_bucket{transition=\"create\",le=\"+Inf\"} 1\n",
+        "belljar_sandbox_transition_failures_total{transition=\"freeze\"} 0\n",
+        "belljar_trace_spans_dropped_total 0\n",
+    ] {
+        assert!(metrics.contains(part), "{part}: {metrics}");
+    }
 
     let copy = world
         .request(Method::POST, "/api/v1/backup", &world.admin)

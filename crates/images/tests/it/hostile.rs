@@ -44,7 +44,7 @@ with tarfile.open(sys.argv[2], "w") as archive:
 "#;
 
 #[test]
-fn hostile_archives_reach_nothing_outside() {
+fn threat_121_hostile_archives_reach_nothing_outside() {
     let workshop = Workshop::new();
     let outside = workshop.path("outside");
     fs::create_dir(&outside).unwrap();

@@ -111,7 +111,7 @@ async fn what_takes_longer_than_urls_are_good_comes_back() {
 }
 
 #[tokio::test]
-async fn uploads_that_take_longer_than_urls_are_good_go_on() {
+async fn threat_118_uploads_that_take_longer_than_urls_are_good_go_on() {
     let (disk, workspace) = workspace();
     let behind = Behind::default();
     behind.state().each_takes = 6;
@@ -125,6 +125,44 @@ async fn uploads_that_take_longer_than_urls_are_good_go_on() {
     let state = behind.state();
     assert!(state.clock > 2 * GOOD_FOR, "{}", state.clock);
     assert_eq!((state.expired, state.puts), (0, 120));
+}
+
+#[tokio::test]
+async fn threat_121_what_stands_in_the_way_of_what_comes_back_is_newer_and_no_link_is_followed() {
+    let (disk, workspace) = workspace();
+    let outside = disk.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("file"), "another's").unwrap();
+    let behind = Behind::default();
+    for path in [
+        "taken",
+        "linked",
+        "leads out/file",
+        "leads out/new",
+        "a file/file",
+        "free",
+    ] {
+        recorded(&behind, path, &[format!("kept of {path}")]);
+    }
+    fs::write(workspace.join("taken"), "newer").unwrap();
+    fs::write(workspace.join("a file"), "newer").unwrap();
+    symlink(outside.join("file"), workspace.join("linked")).unwrap();
+    symlink(&outside, workspace.join("leads out")).unwrap();
+    let test = async {
+        behind
+            .until("what can come back to be back", |state| state.filled.is_some())
+            .await;
+    };
+    behind.serve(&workspace, test).await;
+    assert_eq!(fs::read(workspace.join("free")).unwrap(), b"kept of free");
+    for newer in ["taken", "a file"] {
+        assert_eq!(fs::read(workspace.join(newer)).unwrap(), b"newer", "{newer}");
+    }
+    for link in ["linked", "leads out"] {
+        assert!(workspace.join(link).is_symlink(), "{link}");
+    }
+    assert_eq!(fs::read(outside.join("file")).unwrap(), b"another's");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
 }
 
 #[tokio::test]
