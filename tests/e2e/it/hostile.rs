@@ -390,6 +390,7 @@ fn snapshot_of(belljar: &Installation, session: &str) -> Vec<u8> {
     belljar.done(&["snapshot", "export", session, &file.to_string_lossy()]);
     let unpacked = Command::new("zstd").arg("-dc").arg(&file).output().expect("run zstd");
     assert!(unpacked.status.success(), "{unpacked:?}");
+    fs::remove_file(file).expect("remove the archive");
     unpacked.stdout
 }
 

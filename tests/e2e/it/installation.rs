@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::Mutex;
 
 use serde_json::Value;
-use testkit::{eventually, eventually_asked, free_port, miniature};
+use testkit::{eventually, eventually_asked, free_port, miniature, prepared};
 
 use crate::leftovers::{self, Held};
 use crate::processes;
@@ -164,8 +164,12 @@ impl Installation {
         words.extend([belljar().into(), role.into(), "--config".into()]);
         let own = self.path(&format!("{role}.toml"));
         words.push(if own.exists() { own } else { self.path("belljar.toml") }.into());
+        let mut path = std::env::var_os("PATH").unwrap_or_default();
+        path.push(":");
+        path.push(prepared(""));
         let mut child = Command::new(&words[0])
             .args(&words[1..])
+            .env("PATH", path)
             .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -25,6 +25,7 @@ mod program;
 mod reconciled;
 mod services;
 mod ssh;
+mod suspended;
 mod transcript;
 mod transitions;
 mod unused_images;
