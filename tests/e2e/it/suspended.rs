@@ -78,7 +78,7 @@ fn count(belljar: &Installation) -> u64 {
 }
 
 #[test]
-fn what_is_suspended_goes_on_in_another_sandbox_and_is_kept_as_before() {
+fn what_is_suspended_goes_on_in_another_sandbox_and_is_served_whoever_is_killed() {
     if !is_full() {
         println!("gVisor is tried with BELLJAR_TEST_FULL=1");
         return;
