@@ -52,6 +52,7 @@ impl Filling {
             broken: &mut self.broken,
             placed: Vec::new(),
             left: 0,
+            fault: None,
             no_room: 0,
             too_large: u64::MAX,
             in_vain: &mut self.in_vain,
@@ -75,12 +76,15 @@ impl Filling {
                 None => break,
             }
         }
-        let Pass { left, no_room, .. } = pass;
+        let Pass {
+            left, no_room, fault, ..
+        } = pass;
         if no_room == 0 {
             self.finish_folders(root, uplink, index)?;
         }
         if std::mem::replace(&mut self.left, left) != left && left > 0 {
-            let words = format!("{left} files could not be brought back; they stay where they are kept");
+            let why = fault.map_or_else(String::new, |errno| format!(" ({errno})"));
+            let words = format!("{left} files could not be brought back{why}; they stay where they are kept");
             uplink.tell(&FromSync::Said { words })?;
         }
         Ok(no_room)
@@ -154,8 +158,10 @@ struct Pass<'a> {
     folders: &'a mut Vec<(FileRecord, i64)>,
     broken: &'a mut HashSet<PathBytes>,
     placed: Vec<KnownFile>,
-    /// They will never come: something stands in the way, or what was in them is gone.
+    /// They will not come to this disk: something stands in the way, what was in them is gone, or the disk takes none of them.
     left: u64,
+    /// Why the disk takes none of them.
+    fault: Option<Errno>,
     no_room: u64,
     /// What takes as much as this has no room.
     too_large: u64,
@@ -202,8 +208,7 @@ impl Pass<'_> {
                 Err(errno @ (Errno::NFILE | Errno::MFILE | Errno::NOMEM)) => {
                     return Err(UplinkError::Later(format!("cannot make a file: {errno}")));
                 }
-                // A link or a file stands in the way: that is newer.
-                Err(_) => self.left += 1,
+                Err(errno) => self.leave(errno),
             }
         }
         let mut fetching = Fetching {
@@ -269,10 +274,21 @@ impl Pass<'_> {
                     self.broken.insert(record.path.clone());
                     self.left += 1;
                 }
-                Err(_) => self.left += 1,
+                Err(errno) => self.leave(errno),
             }
         }
         fetching.later.map_or(Ok(crowded), Err)
+    }
+
+    /// Goes on without a file.
+    fn leave(&mut self, errno: Errno) {
+        self.left += 1;
+        match errno {
+            // Something stands in the way, a folder takes none, or went meanwhile: that is newer.
+            Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::XDEV => {}
+            Errno::ACCESS | Errno::PERM | Errno::NOENT => {}
+            errno => self.fault = Some(errno),
+        }
     }
 
     /// Makes what needs no content. A file that needs some is given back, with what it needs.
@@ -452,8 +468,12 @@ impl<'a> Arriving<'a> {
         rustix::fs::fchmod(&self.file, mode(self.record))?;
         rustix::fs::futimens(&self.file, &times(self.record.changed))?;
         let name = OsStr::from_bytes(split(&self.record.path.0).1);
-        let flags = RenameFlags::NOREPLACE;
-        rustix::fs::renameat_with(&self.parent, self.temporary.as_str(), &self.parent, name, flags)?;
+        let (parent, temporary) = (&self.parent, self.temporary.as_str());
+        match rustix::fs::renameat_with(parent, temporary, parent, name, RenameFlags::NOREPLACE) {
+            // A file system that only renames what replaces, such as those that gVisor shares with the host.
+            Err(Errno::INVAL) => name_anew(parent, temporary, name)?,
+            done => done?,
+        }
         known(self.record, &self.file).ok_or(Errno::IO)
     }
 }
@@ -463,6 +483,12 @@ impl Drop for Arriving<'_> {
         // Gone where it took its place.
         let _ = rustix::fs::unlinkat(&self.parent, self.temporary.as_str(), AtFlags::empty());
     }
+}
+
+/// Gives a file a name that is free, in place of its own.
+fn name_anew(parent: &OwnedFd, old: &str, new: &OsStr) -> Result<(), Errno> {
+    rustix::fs::linkat(parent, old, parent, new, AtFlags::empty())?;
+    rustix::fs::unlinkat(parent, old, AtFlags::empty())
 }
 
 fn known(record: &FileRecord, opened: impl AsFd) -> Option<KnownFile> {
@@ -485,5 +511,28 @@ fn times(changed: i64) -> Timestamps {
     Timestamps {
         last_access: time,
         last_modification: time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_named_anew_replaces_nothing_and_has_one_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str| std::fs::write(folder.path().join(name), name).unwrap();
+        let names = || std::fs::read_dir(folder.path()).unwrap().count();
+        let parent = OwnedFd::from(File::open(folder.path()).unwrap());
+        write("old");
+        write("there");
+        assert_eq!(name_anew(&parent, "old", OsStr::new("there")), Err(Errno::EXIST));
+        assert_eq!(std::fs::read(folder.path().join("there")).unwrap(), b"there");
+        assert_eq!(names(), 2);
+        name_anew(&parent, "old", OsStr::new("new")).unwrap();
+        assert_eq!(std::fs::read(folder.path().join("new")).unwrap(), b"old");
+        assert_eq!(names(), 2);
     }
 }

@@ -120,4 +120,10 @@ fn what_is_suspended_goes_on_in_another_sandbox_and_is_served_whoever_is_killed(
         assert_eq!(belljar.file("s", "later"), "put later");
         belljar.transcript("s").assert_whole();
     }
+
+    // What was put away comes back as it does with any other.
+    belljar.remove_sandboxes();
+    belljar.done(&["archive", "s"]);
+    is_now(&belljar, "archived");
+    assert_eq!(belljar.file("s", "later"), "put later");
 }
