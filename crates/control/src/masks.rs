@@ -101,6 +101,11 @@ impl PartialEq for Masks {
 }
 
 impl Masks {
+    /// Whether there is nothing to mask.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.scrub.is_nothing()
+    }
+
     /// Whether a secret stands in it.
     pub(crate) fn are_in(&self, bytes: &[u8]) -> bool {
         self.scrub.is_in(bytes)
@@ -131,7 +136,7 @@ impl Masks {
 
     /// What a model said, without a secret.
     pub(crate) fn said(&self, blocks: Vec<Block>) -> Vec<Block> {
-        if self.scrub.is_nothing() {
+        if self.is_nothing() {
             return blocks;
         }
         blocks.into_iter().map(|block| self.block(block)).collect()
@@ -180,6 +185,11 @@ pub(crate) struct Words(scrub::Stream);
 impl Words {
     pub(crate) fn push(&mut self, words: String) -> String {
         to_text(self.0.push(words.into()))
+    }
+
+    /// Whether something is held back.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.0.is_holding()
     }
 
     /// What was held back, when nothing more comes.

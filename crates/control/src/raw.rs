@@ -21,6 +21,7 @@ use crate::live::{Active, Live, lock};
 use crate::rights::settled;
 
 mod failure;
+mod masked;
 mod reserve;
 mod talk;
 mod told;

@@ -23,7 +23,20 @@ def to_harness(path, value=None, method="POST", headers="", limit=20):
     with opened(*HARNESS, 20) as stream:
         stream.settimeout(limit)
         stream.sendall(head.encode("latin-1") + body)
-        return everything(stream)
+        answer = everything(stream)
+        return answer + said(answer)
+
+
+def said(answer):
+    """What was said in pieces, as whoever listens puts it together."""
+    words = []
+    for line in answer.split(b"\n"):
+        if line.startswith(b"data: {"):
+            try:
+                words += [choice.get("delta", {}).get("content", "") for choice in json.loads(line[6:]).get("choices", [])]
+            except ValueError:
+                pass
+    return "".join(words).encode()
 
 
 def chat(text, **more):

@@ -15,12 +15,12 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::failure::{self, refused};
+use super::masked::Masked;
 use super::reserve::Reserved;
 use super::told::Told;
 use super::{Answer, Wanted, whole};
 use crate::Control;
 use crate::live::{Active, Live, lock};
-use crate::masks::Masks;
 use crate::money::{self, Meter};
 
 /// Events that wait for a program to read them; the provider waits then.
@@ -153,7 +153,7 @@ impl Control {
         let meter = price.map(|price| Meter::new(price, likely, reserved.amount));
         let mut spoken = Spoken {
             route: wanted.route,
-            masks: self.0.secrecy.masks(),
+            masked: Masked::new(self.0.secrecy.masks()),
             hides_usage: wanted.route == ModelRoute::ChatCompletions && !wanted.request.wants_usage,
             meter,
             send,
@@ -246,7 +246,7 @@ fn unheard(output: u64) -> Reply {
 /// What a program is told.
 struct Spoken {
     route: ModelRoute,
-    masks: Masks,
+    masked: Masked,
     /// It did not ask how many tokens there were.
     hides_usage: bool,
     meter: Option<Meter>,
@@ -260,6 +260,8 @@ impl Spoken {
     async fn hand_on(&mut self, relay: &mut Relay) -> End {
         let end = self.listen(relay).await;
         if let End::Failed(failure) = &end {
+            self.masked.finish();
+            self.send_ready().await;
             // Fails where nobody reads any more.
             let _ = self.send.send(self.error(failure)).await;
         }
@@ -275,7 +277,11 @@ impl Spoken {
             };
             let mut event = match event {
                 Ok(Some(event)) => event,
-                Ok(None) => return End::Whole(relay.partial()),
+                Ok(None) => {
+                    self.masked.finish();
+                    self.send_ready().await;
+                    return End::Whole(relay.partial());
+                }
                 Err(error) => return End::Failed(failure::of(&error, self.route)),
             };
             let mut within = true;
@@ -292,18 +298,32 @@ impl Spoken {
             }
             let hidden = event.data.is_empty() || self.hides_usage && is_usage(&event.data);
             if !hidden {
-                self.events += 1;
-                event.data = self.masks.text(event.data);
-                let frame = frame(&event);
-                self.bytes += frame.len() as u64;
-                if self.send.send(frame).await.is_err() && done.is_none() {
-                    return End::Gone;
-                }
+                self.masked.push(event);
             }
+            if done.is_some() {
+                self.masked.finish();
+            }
+            let is_read = self.send_ready().await;
             if let Some(reply) = done {
                 return End::Whole(reply);
             }
+            if !is_read {
+                return End::Gone;
+            }
         }
+    }
+
+    /// Hands on what need not wait: whether anybody reads it.
+    async fn send_ready(&mut self) -> bool {
+        while let Some(event) = self.masked.pop() {
+            self.events += 1;
+            let frame = frame(&event);
+            self.bytes += frame.len() as u64;
+            if self.send.send(frame).await.is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     /// A failure in mid-stream, as the program's language says it.

@@ -203,6 +203,21 @@ async fn threat_138_a_program_hears_and_tells_no_secret() {
     for line in said.lines().filter_map(|line| line.strip_prefix("data: ")) {
         serde_json::from_str::<Value>(line).unwrap();
     }
+    // In pieces, in all that a model writes.
+    world.models.next(Answer::Say(telling()));
+    let said = ask("go".to_owned()).await.unwrap();
+    let lines = said.lines().filter_map(|line| line.strip_prefix("data: "));
+    let events: Vec<Value> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+    let joined = |pointer: &str| {
+        let pieces = events.iter().filter_map(|event| event.pointer(pointer)?.as_str());
+        pieces.collect::<String>()
+    };
+    let text = joined("/delta/text");
+    assert_eq!(text, format!("I know it: {MASK}. And {}", &SECRET[..10]));
+    let thinking = joined("/delta/thinking");
+    assert!(thinking.ends_with(&format!("x{MASK} it is")), "{thinking}");
+    let input: Value = serde_json::from_str(&joined("/delta/partial_json")).unwrap();
+    assert_eq!(input, json!({ "code": format!("say {MASK}") }));
     world.will_say("Done.");
     world.inside.release();
     world.done(&accepted).await;
