@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use causes::with_causes;
-use domain::{SandboxId, SessionId, SnapshotId};
+use domain::{SandboxId, SessionId, SnapshotId, UserId};
 use link::server::{LinkError, Linked};
 use sandbox::{ProviderError, SandboxProvider, SandboxStatus, SnapshotStatus};
 use store::{Asker, StoreError};
@@ -73,7 +73,7 @@ pub(crate) struct Housing {
     /// Whose sandbox it is, for what comes over its link.
     by_sandbox: Mutex<HashMap<SandboxId, Resident>>,
     /// Sandboxes that were there when this process began.
-    left: Mutex<HashMap<SessionId, SandboxStatus>>,
+    left: Mutex<HashMap<SessionId, Left>>,
     /// Those that are nobody's yet.
     pub(crate) warm: Warm,
     pub(crate) meters: Meters,
@@ -81,6 +81,13 @@ pub(crate) struct Housing {
     revocations: AtomicU64,
     /// Held while room for one more is looked for.
     room: tokio::sync::Mutex<()>,
+}
+
+/// A session's sandbox that was there when this process began.
+struct Left {
+    status: SandboxStatus,
+    /// Whose session it is; none where the store did not answer.
+    owner: Option<UserId>,
 }
 
 /// Whose a sandbox is, and who uses it.
@@ -416,7 +423,7 @@ impl Control {
         }
         let is_left = {
             let mut left = lock(&self.0.housing.left);
-            left.get(&session).is_some_and(|left| left.id == id) && left.remove(&session).is_some()
+            left.get(&session).is_some_and(|left| left.status.id == id) && left.remove(&session).is_some()
         };
         if is_left && let Err(error) = self.revoke_tokens(session, "its sandbox was removed").await {
             tracing::warn!(%session, error = with_causes(&error), "could not revoke the tokens of a sandbox that is removed");

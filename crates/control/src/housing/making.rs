@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::meters::Transition;
 use super::usage::Usage;
-use super::{ANSWERS_WITHIN, Housed, HousingError, MADE_ANEW, Resident, State, keeping, tokens};
+use super::{ANSWERS_WITHIN, Housed, HousingError, Left, MADE_ANEW, Resident, State, keeping, tokens};
 use crate::Control;
 use crate::live::{Live, lock};
 
@@ -37,7 +37,7 @@ impl Control {
     /// # Errors
     /// The store or the host agent did not answer: it may still be adopted.
     pub(super) async fn adopt(&self, live: &Arc<Live>) -> Result<Option<Arc<Housed>>, HousingError> {
-        let Some(status) = lock(&self.0.housing.left).remove(&live.session) else {
+        let Some(Left { status, owner }) = lock(&self.0.housing.left).remove(&live.session) else {
             return Ok(None);
         };
         let adopted = async {
@@ -65,7 +65,7 @@ impl Control {
             }
             Err(error) if error.is_not_its_own() => {
                 lock(&self.0.housing.by_sandbox).remove(&status.id);
-                lock(&self.0.housing.left).insert(live.session, status);
+                lock(&self.0.housing.left).insert(live.session, Left { status, owner });
                 Err(error)
             }
             Err(error) => {

@@ -34,8 +34,8 @@ impl Control {
     pub(super) fn begin_hearing(&self) {
         let left = lock(&self.0.housing.left);
         // What is frozen is kept by nothing, and sleeps.
-        let awake = left.values().filter(|status| status.state == SandboxState::Running);
-        let awake: Vec<_> = awake.map(|status| status.session).collect();
+        let awake = left.values().filter(|left| left.status.state == SandboxState::Running);
+        let awake: Vec<_> = awake.map(|left| left.status.session).collect();
         drop(left);
         let control = self.clone();
         self.0.tasks.spawn_until_stopped(async move {

@@ -13,8 +13,8 @@ use sandbox::{ProviderError, SandboxStatus};
 use store::{Asker, StoreError};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use super::State;
 use super::keeping::UNUSED;
+use super::{Left, State};
 use crate::Control;
 use crate::live::lock;
 
@@ -86,12 +86,15 @@ impl Control {
         // Some may have been made by this process while the host agent did not answer.
         left.retain(|status| !self.is_accounted_for(status) && !self.is_at_work(status.session));
         for status in left {
-            match self.has_row(status.session).await {
-                Ok(false) => self.remove_nobodys(&status).await,
-                Ok(true) | Err(_) => {
-                    lock(&self.0.housing.left).insert(status.session, status);
+            let owner = match self.0.store.session(Asker::System, status.session).await {
+                Ok(session) => Some(session.owner),
+                Err(StoreError::NotFound { .. }) => {
+                    self.remove_nobodys(&status).await;
+                    continue;
                 }
-            }
+                Err(_) => None,
+            };
+            lock(&self.0.housing.left).insert(status.session, Left { status, owner });
         }
         true
     }
@@ -161,8 +164,8 @@ impl Control {
     /// Puts those of sessions to sleep that did not need them.
     async fn put_all_left_to_sleep(&self) {
         let left = std::mem::take(&mut *lock(&self.0.housing.left));
-        for SandboxStatus { id, session, .. } in left.into_values() {
-            self.put_left_to_sleep(session, id, UNUSED).await;
+        for Left { status, .. } in left.into_values() {
+            self.put_left_to_sleep(status.session, status.id, UNUSED).await;
         }
     }
 
@@ -189,7 +192,7 @@ impl Control {
         let housing = &self.0.housing;
         housing.resident(status.id).is_some()
             || housing.warm.has(status.id)
-            || lock(&housing.left).values().any(|left| left.id == status.id)
+            || lock(&housing.left).values().any(|left| left.status.id == status.id)
     }
 
     /// Removes the disks of sessions that the store says do not exist.
@@ -209,11 +212,6 @@ impl Control {
             }
         }
         Ok(())
-    }
-
-    async fn has_row(&self, session: SessionId) -> Result<bool, StoreError> {
-        let known = self.0.store.sessions_among(Asker::System, vec![session]).await?;
-        Ok(known.contains(&session))
     }
 
     /// Removes a sandbox of nobody; its disk stays.

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use sandbox::SandboxState;
 use tokio::sync::MutexGuard;
 
-use super::{Housed, HousingError, Others, Seat};
+use super::{Housed, HousingError, Left, Others, Seat};
 use crate::Control;
-use crate::live::Live;
+use crate::live::{Live, lock};
+
+/// Why a sandbox goes that makes room.
+const ANOTHER: &str = "its user needs another";
 
 /// A session's seat, as long as this is held: no sandbox is made for it.
 type HeldSeat<'l> = MutexGuard<'l, Option<Arc<Housed>>>;
@@ -23,15 +27,23 @@ impl Drop for Promised<'_> {
 
 impl Control {
     /// Makes room for one more sandbox of a session's user: of those that nobody uses, the ones that were unused the longest go;
-    /// before them those that only put their session away.
+    /// before them those that only put their session away, and those that sleep since before this process began.
     pub(super) async fn make_room<'l>(&self, live: &'l Live, others: Others) -> Result<Promised<'l>, HousingError> {
         let theirs;
         let mut removed = Vec::new();
+        let mut removed_left = Vec::new();
         let promised = {
             let _one_counts = self.0.housing.room.lock().await;
             theirs = self.taken_by(live);
             let most = self.0.config.sandboxes_per_user;
-            let mut count = theirs.len();
+            let mut count = theirs.len() + self.left_to(live);
+            while count >= most
+                && others != Others::Stay
+                && let Some(left) = self.take_left(live)
+            {
+                removed_left.push(left);
+                count -= 1;
+            }
             for other in by_last_use(&theirs) {
                 if count < most || others == Others::Stay {
                     break;
@@ -52,9 +64,12 @@ impl Control {
             }
         };
         // Others count meanwhile: how long it takes to remove a sandbox is up to its host.
+        for Left { status, .. } in removed_left {
+            self.put_left_to_sleep(status.session, status.id, ANOTHER).await;
+        }
         for (other, (_seat, housed)) in removed {
             self.keep_before_it_goes(other, &housed).await;
-            let _told = self.put_to_sleep(other, &housed, "its user needs another").await;
+            let _told = self.put_to_sleep(other, &housed, ANOTHER).await;
         }
         promised
     }
@@ -64,6 +79,29 @@ impl Control {
         let mut theirs = self.0.lives.all();
         theirs.retain(|other| other.owner == live.owner && other.session != live.session && other.seat.counts());
         theirs
+    }
+
+    /// How many other sessions of a session's user have a sandbox that a process before this one left, which no session has yet.
+    fn left_to(&self, live: &Live) -> usize {
+        let left = lock(&self.0.housing.left);
+        left.values().filter(|left| left.is_another_of(live)).count()
+    }
+
+    /// Takes one of those that sleep; its files stay.
+    fn take_left(&self, live: &Live) -> Option<Left> {
+        let mut left = lock(&self.0.housing.left);
+        let without_work = left.values().filter(|left| {
+            // What is awake is adopted by its session: something may go on in it.
+            left.is_another_of(live) && left.status.state != SandboxState::Running
+        });
+        let oldest = without_work.min_by_key(|left| left.status.created)?.status.session;
+        left.remove(&oldest)
+    }
+}
+
+impl Left {
+    fn is_another_of(&self, live: &Live) -> bool {
+        self.owner == Some(live.owner) && self.status.session != live.session
     }
 }
 

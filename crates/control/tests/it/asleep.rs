@@ -202,3 +202,27 @@ async fn what_a_process_before_left_is_kept_too() {
     used(&world, Target::Session(session)).await;
     assert_eq!((world.inside.sandboxes(), world.inside.woken()), (1, 1));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_process_before_left_counts_and_makes_room() {
+    let world = World::new(Differs {
+        config: |config| {
+            config.sandboxes_per_user = 2;
+            config.freeze_after = Duration::from_millis(50);
+        },
+        ..Differs::default()
+    })
+    .await;
+    let mut sessions = Vec::new();
+    for _ in 0..2 {
+        sessions.push(used(&world, world.target()).await);
+    }
+    for session in &sessions {
+        is_now(&world, *session, "frozen").await;
+    }
+    let world = world.restarted().await;
+    used(&world, world.target()).await;
+    told(&world, sessions[0], "hibernated", "its user needs another").await;
+    assert_eq!(world.sandboxes.list().await.unwrap().len(), 2);
+    is_now(&world, sessions[1], "frozen").await;
+}
