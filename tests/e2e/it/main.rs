@@ -14,6 +14,7 @@ mod forks;
 mod generations;
 mod harnesses;
 mod hostile;
+mod in_container;
 mod installation;
 mod jail;
 mod jobs;
