@@ -15,6 +15,8 @@ const STARTS: usize = 3;
 
 /// One of them, in a folder of its own. Ends with its value.
 pub struct S3Server {
+    /// What starts it.
+    command: Command,
     process: Child,
     port: u16,
     folder: TempDir,
@@ -79,14 +81,30 @@ impl S3Server {
                 .stderr(Stdio::null())
                 .spawn()
                 .unwrap_or_else(|error| panic!("start {command:?} (`scripts/prepare tests` installs it): {error}"));
-            let listens = eventually("a service that speaks S3 to listen", || {
-                let connected = TcpStream::connect(("127.0.0.1", port)).is_ok_and(|stream| !is_to_itself(&stream));
-                let has_ended = process.try_wait().expect("ask for the service").is_some();
-                (connected || has_ended).then_some(!has_ended)
-            });
-            listens.then_some(Self { process, port, folder })
+            listens(&mut process, port).then_some(Self {
+                command,
+                process,
+                port,
+                folder,
+            })
         });
         started.unwrap_or_else(|| panic!("{name} ended {STARTS} times before it listened"))
+    }
+
+    /// Ends it; its folder stays.
+    pub fn stop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+
+    /// Starts it again where it was.
+    pub fn start_again(&mut self) {
+        self.process = self.command.spawn().expect("start a service that speaks S3 again");
+        assert!(
+            listens(&mut self.process, self.port),
+            "somebody else has taken port {}",
+            self.port
+        );
     }
 
     /// Where it listens, on loopback.
@@ -108,6 +126,15 @@ impl S3Server {
     }
 }
 
+/// Waits until it listens, or has ended: which of both.
+fn listens(process: &mut Child, port: u16) -> bool {
+    eventually("a service that speaks S3 to listen", || {
+        let connected = TcpStream::connect(("127.0.0.1", port)).is_ok_and(|stream| !is_to_itself(&stream));
+        let has_ended = process.try_wait().expect("ask for the service").is_some();
+        (connected || has_ended).then_some(!has_ended)
+    })
+}
+
 /// A connection to a port at which nobody listens yet may come from that same port.
 fn is_to_itself(stream: &TcpStream) -> bool {
     stream.local_addr().ok() == stream.peer_addr().ok()
@@ -115,7 +142,6 @@ fn is_to_itself(stream: &TcpStream) -> bool {
 
 impl Drop for S3Server {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        self.stop();
     }
 }

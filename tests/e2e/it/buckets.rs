@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use testkit::S3Server;
 
 use crate::installation::Installation;
 use crate::lots::is_full;
+use crate::transcript::Transcript;
 use crate::workspaces::{files, holds};
 
 /// Files of every kind that is kept, larger than a piece too; then some are removed, renamed, and written anew.
@@ -87,6 +90,9 @@ steps:
   - when: { text: look }
     text: "There is {{ result.0.text }}"
 "##;
+
+/// How long a bucket is gone in the big tests.
+const GONE: Duration = Duration::from_secs(600);
 
 /// An installation that plays this and keeps workspaces there.
 fn keeps_in(server: &S3Server, script: &str) -> Installation {
@@ -185,6 +191,40 @@ fn holes_a_restless_file_and_many_small_ones_are_kept_in_a_bucket() {
     is_now(&belljar, "s", "archived");
     assert!(holds(&server.folder().join(S3Server::BUCKET), b"written 30 times"));
     assert_eq!(look(), made);
+}
+
+#[test]
+fn while_the_bucket_is_gone_for_ten_minutes_work_goes_on_and_all_of_it_is_kept_afterwards() {
+    let gone_for = if is_full() { GONE } else { Duration::ZERO };
+    let mut server = S3Server::s3s();
+    let belljar = keeps_in(&server, JOB);
+    belljar.done(&["run", "--session", "s", "make files"]);
+    is_now(&belljar, "s", "hibernated");
+    server.stop();
+    let until = Instant::now() + gone_for;
+    let file = belljar.path("file");
+    let mut count = 0;
+    while count < 2 || Instant::now() < until {
+        count += 1;
+        fs::write(&file, format!("file {count}")).expect("write a file");
+        let name = format!("meanwhile {count}");
+        belljar.done(&["put", "s", &file.to_string_lossy(), &name]);
+        // It sleeps in between, and is woken.
+        is_now(&belljar, "s", "hibernated");
+        assert_eq!(belljar.file("s", "meanwhile 1"), "file 1");
+        thread::sleep(gone_for / 40);
+    }
+    let last = format!("meanwhile {count}");
+    let told = |seen: &Transcript| seen.of("files").any(|event| event["state"] == "unkept");
+    belljar.wait_for(&belljar.id("s"), "word of files that are not kept", told);
+    let before = files(&belljar, "s");
+    assert!(before.contains(&last), "{before}");
+    server.start_again();
+    belljar.done(&["archive", "s"]);
+    is_now(&belljar, "s", "archived");
+    assert_eq!(files(&belljar, "s"), before);
+    assert_eq!(belljar.file("s", &last), format!("file {count}"));
+    belljar.transcript("s").assert_whole();
 }
 
 #[test]
