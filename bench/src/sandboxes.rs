@@ -79,7 +79,7 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
         runtimes.iter().map(row).collect()
     };
     let mut docker = None;
-    if wanted.any(&["S1", "S4", "S5", "S8"]) {
+    if wanted.any(&["S1", "S2", "S3", "S4", "S5", "S6", "S8"]) {
         match Docker::start(&rootfs) {
             Ok(started) => docker = Some(started),
             Err(error) => found.take("docker", Err(error)),
@@ -103,16 +103,20 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
     if wanted.has("S8") {
         found.take("S8", room.idling(docker.as_ref()).await);
     }
+    let container = Container::of(docker.as_ref(), wanted).unwrap_or_else(|error| {
+        found.take("docker", Err(error));
+        Container::default()
+    });
     // An engine that idles takes of the processors too.
     drop(docker);
     if wanted.has("S2") {
-        found.take("S2", room.claiming().await);
+        found.take("S2", room.claiming(container.start).await);
     }
     if wanted.has("S6") {
-        found.take("S6", room.waking().await);
+        found.take("S6", room.waking(container.wake).await);
     }
     if wanted.any(&["S2", "S3", "S6"]) {
-        found.take("S2, S3, S6", served::measure(programs, wanted).await);
+        found.take("S2, S3, S6", served::measure(programs, wanted, container.run).await);
     }
     if wanted.has("S7") {
         found.take("S7", room.crowding().await);
@@ -129,6 +133,34 @@ pub(crate) async fn measure(programs: &Programs, wanted: &Selection, found: &mut
         found.take("S10", forking::copying(programs).await);
     }
     room.tasks.shut_down(Duration::from_secs(5)).await;
+}
+
+/// What a container of Docker's takes for what a session waits for, in milliseconds (p50).
+#[derive(Default)]
+struct Container {
+    /// To begin, made ahead.
+    start: Option<f64>,
+    /// To be made, and to say what its first command says.
+    run: Option<f64>,
+    /// To begin again, and to say what stands in a file of before.
+    wake: Option<f64>,
+}
+
+impl Container {
+    fn of(docker: Option<&Docker>, wanted: &Selection) -> anyhow::Result<Self> {
+        let Some(docker) = docker else {
+            return Ok(Self::default());
+        };
+        let timed = |id, time: fn(&Docker, usize) -> anyhow::Result<Sample>| {
+            let time = wanted.has(id).then(|| time(docker, scaled(20))).transpose();
+            time.map(|times| times.map(|times| times.at(0.5)))
+        };
+        Ok(Self {
+            start: timed("S2", Docker::time_start)?,
+            run: timed("S3", Docker::time_run)?,
+            wake: timed("S6", Docker::time_wake)?,
+        })
+    }
 }
 
 impl Room {

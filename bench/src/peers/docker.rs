@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 
 use super::run;
 use crate::processes;
-use crate::sample::Sample;
+use crate::sample::{Sample, WARM_UPS};
 use crate::sandboxes::COMMAND;
 
 const IMAGE: &str = "bench:latest";
@@ -89,6 +89,44 @@ impl Docker {
         })
     }
 
+    /// `docker start` of a container that was made ahead.
+    pub(crate) fn time_start(&self, count: usize) -> anyhow::Result<Sample> {
+        let mut sample = Sample::default();
+        for number in 0..count + WARM_UPS {
+            self.create()?;
+            let began = Instant::now();
+            run(self.command().args(["start", CONTAINER]))?;
+            if number >= WARM_UPS {
+                sample.add(began.elapsed());
+            }
+            self.remove()?;
+        }
+        Ok(sample)
+    }
+
+    /// `docker start` of a container that was stopped, and `docker exec` that reads a file which it had before.
+    pub(crate) fn time_wake(&self, count: usize) -> anyhow::Result<Sample> {
+        self.with_running(|| {
+            let exec = |command: &[&str]| run(self.command().args(["exec", CONTAINER]).args(command));
+            exec(&["/bin/sh", "-c", "echo kept > /kept.txt"])?;
+            let mut sample = Sample::default();
+            for number in 0..count + WARM_UPS {
+                run(self.command().args(["kill", CONTAINER]))?;
+                let began = Instant::now();
+                run(self.command().args(["start", CONTAINER]))?;
+                let read = exec(&["/bin/cat", "/kept.txt"])?;
+                if number >= WARM_UPS {
+                    sample.add(began.elapsed());
+                }
+                ensure!(
+                    read.stdout == b"kept\n",
+                    "a container that was started anew has another file"
+                );
+            }
+            Ok(sample)
+        })
+    }
+
     /// `docker pause` and `docker unpause`, apart.
     pub(crate) fn time_pause(&self, count: usize) -> anyhow::Result<(Sample, Sample)> {
         self.with_running(|| {
@@ -118,20 +156,21 @@ impl Docker {
     }
 
     fn with_running<T>(&self, action: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let start = [
-            "run",
-            "--detach",
-            "--network=none",
-            "--name",
-            CONTAINER,
-            IMAGE,
-            "/bin/sleep",
-            "100000",
-        ];
-        run(self.command().args(start))?;
+        self.create()?;
+        run(self.command().args(["start", CONTAINER]))?;
         let result = action();
-        run(self.command().args(["rm", "--force", CONTAINER]))?;
+        self.remove()?;
         result
+    }
+
+    /// Makes a container that sleeps.
+    fn create(&self) -> anyhow::Result<()> {
+        let create = ["create", "--network=none", "--name", CONTAINER];
+        run(self.command().args(create).args([IMAGE, "/bin/sleep", "100000"])).map(drop)
+    }
+
+    fn remove(&self) -> anyhow::Result<()> {
+        run(self.command().args(["rm", "--force", CONTAINER])).map(drop)
     }
 }
 

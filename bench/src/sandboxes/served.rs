@@ -27,8 +27,12 @@ struct Served {
     _installation: Installation,
 }
 
-/// Measures what of it is wanted.
-pub(super) async fn measure(programs: &Programs, wanted: &Selection) -> anyhow::Result<Vec<Measure>> {
+/// Measures what of it is wanted, beside a container that is made and says what its first command says.
+pub(super) async fn measure(
+    programs: &Programs,
+    wanted: &Selection,
+    container: Option<f64>,
+) -> anyhow::Result<Vec<Measure>> {
     let served = Served::open(programs).await?;
     let mut found = Vec::new();
     if wanted.has("S2") {
@@ -36,7 +40,8 @@ pub(super) async fn measure(programs: &Programs, wanted: &Selection) -> anyhow::
         found.push(served.prompting().await?);
     }
     if wanted.has("S3") {
-        found.push(served.commanding().await?.at_most(10.0, Some(30.0)));
+        let row = served.commanding().await?.beside_any("docker run", container);
+        found.push(row.at_most(10.0, Some(30.0)));
     }
     if wanted.has("S6") {
         found.push(served.waking().await?.at_most(150.0, None));

@@ -15,15 +15,17 @@ use crate::sample::{Sample, WARM_UPS, scaled};
 const NOTE: &str = "notes/kept.txt";
 
 impl Room {
-    pub(super) async fn claiming(&self) -> anyhow::Result<Vec<Measure>> {
+    pub(super) async fn claiming(&self, theirs: Option<f64>) -> anyhow::Result<Vec<Measure>> {
         let claim = self.time_claim(scaled(100)).await?;
         let row = Measure::times("S2", "claim what was made ahead → it accepts a prompt", &claim);
+        let row = row.beside_any("docker start, made ahead", theirs);
         Ok(vec![row.at_most(5.0, Some(15.0))])
     }
 
-    pub(super) async fn waking(&self) -> anyhow::Result<Vec<Measure>> {
+    pub(super) async fn waking(&self, theirs: Option<f64>) -> anyhow::Result<Vec<Measure>> {
         let wake = self.time_wake(scaled(100)).await?;
         let row = Measure::times("S6", "wake → it accepts a prompt, its files are there", &wake);
+        let row = row.beside_any("docker start, exec cat", theirs);
         Ok(vec![row.at_most(150.0, None)])
     }
 
