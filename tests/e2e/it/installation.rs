@@ -253,6 +253,14 @@ impl Installation {
         }
     }
 
+    /// The ids of the host agent and of the control plane, which run.
+    pub(crate) fn ids(&self) -> [u32; 2] {
+        [&self.host, &self.serve].map(|process| {
+            let process = process.lock().expect("no test panicked here");
+            process.as_ref().expect("it runs").id()
+        })
+    }
+
     /// The first processes of its sandboxes.
     pub(crate) fn first_processes(&self) -> Vec<u32> {
         leftovers::first_processes(self.folder.path())

@@ -8,6 +8,7 @@ mod canaries;
 mod carried;
 mod clients;
 mod crash;
+mod cycles;
 mod demo;
 mod docker;
 mod forks;

@@ -1,13 +1,14 @@
 //! The machine's clock is set while something is under way.
 
+use std::fs;
 use std::time::Duration;
 
 use domain::Event;
 use sandbox::SandboxProvider;
 use store::Asker;
 
-use crate::files::both;
-use crate::world::{Differs, in_both_placements_with};
+use crate::files::{self, both};
+use crate::world::{Differs, World, in_both_placements_with};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -72,4 +73,62 @@ async fn a_clock_that_is_set_ahead_archives_nothing_at_once() {
     world.event(other.session, "another to fall asleep", is).await;
     let disks = world.sandboxes.disks().await.unwrap();
     assert!(disks.contains(&quiet.session), "it was archived at once");
+}
+
+/// Does something while the clock jumps an hour ahead and back, without end.
+async fn while_it_jumps<T>(world: &World, action: impl Future<Output = T>) -> T {
+    let jumps = async {
+        let mut moments = tokio::time::interval(Duration::from_millis(2));
+        for ahead in [HOUR, Duration::ZERO].into_iter().cycle() {
+            world.set_clock_ahead(ahead);
+            moments.tick().await;
+        }
+    };
+    tokio::select! {
+        done = action => done,
+        () = jumps => unreachable!("it never ends"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_kept_and_come_back_while_the_clock_jumps() {
+    let world = files::world().await;
+    let (session, workspace) = files::session(&world).await;
+    for number in 0..100 {
+        fs::write(workspace.join(number.to_string()), format!("file {number}")).unwrap();
+    }
+    let wanted = files::tree(&workspace);
+    while_it_jumps(&world, async {
+        let away = async || files::archive(&world, session).await.ok();
+        testkit::eventually_async("the session to be put away", away).await;
+        files::again(&world, session).await;
+        files::comes_back(&workspace, &wanted).await;
+    })
+    .await;
+    assert_eq!(wanted.len(), 100);
+    world.assert_whole(session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_jumps_keeps_no_sandbox_awake() {
+    for (before, after) in [(Duration::ZERO, HOUR), (HOUR, Duration::ZERO)] {
+        let world = World::new(Differs {
+            config: |config| {
+                config.freeze_after = Duration::from_millis(200);
+                config.hibernate_after = Duration::from_secs(1);
+            },
+            ..Differs::default()
+        })
+        .await;
+        world.set_clock_ahead(before);
+        world.will_say("Done.");
+        let accepted = world.prompt("go").await;
+        world.done(&accepted).await;
+        world.set_clock_ahead(after);
+        for expected in ["frozen", "hibernated"] {
+            let is = |event: &Event| matches!(event, Event::Sandbox { state, .. } if state == expected);
+            world.event(accepted.session, expected, is).await;
+        }
+        world.assert_whole(accepted.session).await;
+    }
 }

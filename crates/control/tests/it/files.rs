@@ -25,7 +25,7 @@ mod outages;
 mod urls;
 
 /// A world whose files are kept in a folder of its own.
-async fn world() -> World {
+pub(crate) async fn world() -> World {
     with(|_| {}).await
 }
 
@@ -62,14 +62,14 @@ fn files(objects: Objects, folder: &Path) -> Files {
 }
 
 /// A session with a sandbox that is not used, and its workspace.
-async fn session(world: &World) -> (SessionId, PathBuf) {
+pub(crate) async fn session(world: &World) -> (SessionId, PathBuf) {
     world.will_say("Hello.");
     let accepted = world.prompt("go").await;
     world.done(&accepted).await;
     (accepted.session, world.sandboxes.workspace(accepted.session))
 }
 
-async fn again(world: &World, session: SessionId) {
+pub(crate) async fn again(world: &World, session: SessionId) {
     world.will_say("Here again.");
     let accepted = world
         .prompt_to(Target::Session(session), "again", Delivery::Restart)
@@ -79,14 +79,14 @@ async fn again(world: &World, session: SessionId) {
 
 /// What a file is, all of it that is kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Seen {
+pub(crate) struct Seen {
     mode: u32,
     changed: (i64, i64),
     content: Vec<u8>,
 }
 
 /// Everything below a folder, but for what is not kept.
-fn tree(folder: &Path) -> BTreeMap<PathBuf, Seen> {
+pub(crate) fn tree(folder: &Path) -> BTreeMap<PathBuf, Seen> {
     let mut seen = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(inner) = folders.pop() {
@@ -133,7 +133,7 @@ async fn archived(world: &World, session: SessionId) {
     assert!(!world.sandboxes.workspace(session).exists(), "the disk is gone");
 }
 
-async fn comes_back(workspace: &Path, wanted: &BTreeMap<PathBuf, Seen>) {
+pub(crate) async fn comes_back(workspace: &Path, wanted: &BTreeMap<PathBuf, Seen>) {
     let same = testkit::eventually_async("the files to come back", async || {
         (tree(workspace) == *wanted).then_some(())
     });
