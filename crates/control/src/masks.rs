@@ -43,6 +43,8 @@ pub(crate) struct Masks {
     /// Another one where other secrets are masked.
     version: u64,
     scrub: Scrub,
+    /// The same for what comes in pieces.
+    in_pieces: Scrub,
 }
 
 impl Secrecy {
@@ -54,6 +56,7 @@ impl Secrecy {
                 masks: Masks {
                     version: 0,
                     scrub: Scrub::nothing(),
+                    in_pieces: Scrub::nothing(),
                 },
             }),
             credentials,
@@ -89,6 +92,7 @@ impl Seen {
             self.masks = Masks {
                 version: self.masks.version + 1,
                 scrub: Scrub::of(self.values.iter().flatten()),
+                in_pieces: Scrub::of_parts(self.values.iter().flatten()),
             };
         }
     }
@@ -129,9 +133,45 @@ impl Masks {
         }
     }
 
+    /// JSON without a secret in it, or in one of its texts: those may be JSON again, with an escape of their own.
+    pub(crate) fn json(&self, json: String) -> String {
+        if self.is_nothing() {
+            return json;
+        }
+        let masked = serde_json::from_str::<Value>(&json)
+            .ok()
+            .and_then(|mut value| self.texts(&mut value).then(|| value.to_string()));
+        self.text(masked.unwrap_or(json))
+    }
+
+    /// Masks every text of a value: whether there was a secret in one.
+    fn texts(&self, value: &mut Value) -> bool {
+        match value {
+            Value::String(text) if self.are_in(text.as_bytes()) => {
+                *text = self.text(std::mem::take(text));
+                true
+            }
+            Value::Array(members) => {
+                members
+                    .iter_mut()
+                    .filter_map(|member| self.texts(member).then_some(()))
+                    .count()
+                    > 0
+            }
+            Value::Object(members) => {
+                members
+                    .values_mut()
+                    .filter_map(|member| self.texts(member).then_some(()))
+                    .count()
+                    > 0
+            }
+            _ => false,
+        }
+    }
+
     /// Words that come in pieces.
     pub(crate) fn words(&self) -> Words {
-        Words(self.scrub.stream())
+        Words(self.in_pieces.trailing())
     }
 
     /// What a model said, without a secret.
@@ -179,17 +219,12 @@ impl Masks {
     }
 }
 
-/// Words that come in pieces: what may be the beginning of a secret is held back until more is known.
-pub(crate) struct Words(scrub::Stream);
+/// Words that come in pieces, each shown when so many have come after it that it is part of no secret.
+pub(crate) struct Words(scrub::Trailing);
 
 impl Words {
     pub(crate) fn push(&mut self, words: String) -> String {
         to_text(self.0.push(words.into()))
-    }
-
-    /// Whether something is held back.
-    pub(crate) fn is_holding(&self) -> bool {
-        self.0.is_holding()
     }
 
     /// What was held back, when nothing more comes.

@@ -3,7 +3,8 @@
 //!
 //! A provider is handed the fields that stand in a list here, byte for byte; others are left out. What would have it reach
 //! out by itself (an address of a picture, a tool that it runs, a server that it asks), use what it keeps (a file, an earlier
-//! response), or charge by something else than tokens of text and pictures, is refused: nobody here could bound or see it.
+//! response), or charge by something else than tokens of text and pictures, is refused: nobody here could bound or see it. How
+//! likely each token was is refused too: there a text stands in pieces, in which no secret would be found.
 
 mod look;
 mod pictures;
@@ -50,7 +51,6 @@ const RESPONSES: &[&str] = &[
     "text",
     "tool_choice",
     "tools",
-    "top_logprobs",
     "top_p",
     "truncation",
 ];
@@ -60,7 +60,6 @@ const CHAT: &[&str] = &[
     "function_call",
     "functions",
     "logit_bias",
-    "logprobs",
     "messages",
     "parallel_tool_calls",
     "presence_penalty",
@@ -73,7 +72,6 @@ const CHAT: &[&str] = &[
     "tool_choice",
     "tools",
     "top_k",
-    "top_logprobs",
     "top_p",
     "verbosity",
 ];
@@ -82,6 +80,7 @@ const CHAT: &[&str] = &[
 const REACHES_OUT: &str = "the provider would reach out by itself, past what lets this session out";
 const KEPT_THERE: &str = "what the provider keeps is not this session's: send the whole conversation";
 const OTHER_PRICE: &str = "it has a price of its own, which nobody has set here";
+const TOKEN_BY_TOKEN: &str = "a text token by token would be said past what looks for secrets in it";
 
 const REFUSED: &[(&str, &str)] = &[
     ("audio", OTHER_PRICE),
@@ -89,6 +88,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("container", KEPT_THERE),
     ("conversation", KEPT_THERE),
     ("inference_geo", OTHER_PRICE),
+    ("logprobs", TOKEN_BY_TOKEN),
     ("mcp_servers", REACHES_OUT),
     ("previous_response_id", KEPT_THERE),
     ("prompt", KEPT_THERE),
@@ -199,6 +199,9 @@ impl<'b> Foreign<'b> {
                             let content = wanted()?;
                             look.content(&content)?;
                             base64 += pictures::base64(format, known, &content);
+                        }
+                        "include" if wanted()?.to_string().contains("logprobs") => {
+                            return Err(refused("include", TOKEN_BY_TOKEN));
                         }
                         "thinking" => request.thinking_budget = wanted()?["budget_tokens"].as_u64(),
                         _ => {}

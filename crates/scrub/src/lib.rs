@@ -3,12 +3,15 @@
 //! A [`Scrub`] knows every usual spelling of some secrets: as it is, base64 (both alphabets, at any alignment, so inside
 //! `user:password` too), hexadecimal, percent-encoded, escaped for JSON or HTML. Each occurrence is masked with as many `*`
 //! as it has bytes, so lengths that were announced stay true. A [`Stream`] does it to a body in pieces, and finds what lies
-//! across their borders; it holds back only what may yet become an occurrence, never more than the longest spelling.
+//! across their borders; it holds back only what may yet become an occurrence, never more than the longest spelling. Where
+//! whoever hears a text also chooses what is said, that tells how a secret goes on; there a [`Trailing`] holds back as much of
+//! any text.
 //!
 //! What an upstream transforms in its own way (reverses, encrypts, spells letter by letter) is not found.
 
 mod spelling;
 mod stream;
+mod trailing;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,9 +23,13 @@ use bytes::{Bytes, BytesMut};
 use secret::Secret;
 
 pub use stream::Stream;
+pub use trailing::Trailing;
 
 /// What stands where a secret stood, once for each of its bytes.
 const MASK: u8 = b'*';
+
+/// Of a long secret. What is encoded as base64 has letters of its own for each three bytes.
+const PART: usize = 96;
 
 /// Finds and masks secrets. Clones share it.
 #[derive(Clone)]
@@ -54,6 +61,19 @@ impl Scrub {
         let mut list = Vec::new();
         for secret in secrets {
             spelling::of(secret.expose().as_bytes(), &mut list);
+        }
+        list.sort_unstable();
+        list.dedup();
+        Self(Spellings::new(list).map(Arc::new))
+    }
+
+    /// The same for a text that comes in pieces ([`Scrub::trailing`]): of long ones each part is looked for, so that little of a
+    /// text is to be held back.
+    #[must_use]
+    pub fn of_parts<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+        let mut list = Vec::new();
+        for part in secrets.into_iter().flat_map(|secret| parts(secret.expose().as_bytes())) {
+            spelling::of(part, &mut list);
         }
         list.sort_unstable();
         list.dedup();
@@ -104,11 +124,33 @@ impl Scrub {
             .is_some_and(|spellings| spellings.find(text, 0).is_some())
     }
 
+    /// Begins a text that comes in pieces, of which whoever hears it may choose what is said.
+    #[must_use]
+    pub fn trailing(&self) -> Trailing {
+        Trailing::new(self.0.clone())
+    }
+
     /// Begins a body that comes in pieces.
     #[must_use]
     pub fn stream(&self) -> Stream {
         Stream::new(self.0.clone())
     }
+}
+
+/// A secret in parts of [`PART`] bytes, the last of which is longer; whole where it is short, or not ASCII.
+fn parts(secret: &[u8]) -> Vec<&[u8]> {
+    if !secret.is_ascii() {
+        return vec![secret];
+    }
+    let mut parts = Vec::new();
+    let mut rest = secret;
+    while rest.len() >= 2 * PART {
+        let (part, more) = rest.split_at(PART);
+        parts.push(part);
+        rest = more;
+    }
+    parts.push(rest);
+    parts
 }
 
 impl Spellings {

@@ -37,12 +37,6 @@ impl Stream {
         self.held.split_to(certain).freeze()
     }
 
-    /// Whether an end is held back, as it may be the beginning of a secret.
-    #[must_use]
-    pub fn is_holding(&self) -> bool {
-        !self.held.is_empty()
-    }
-
     /// Gives what is left at the body's end. After it the stream is as new.
     pub fn finish(&mut self) -> Bytes {
         let mut rest = std::mem::take(&mut self.held);

@@ -28,14 +28,15 @@ def to_harness(path, value=None, method="POST", headers="", limit=20):
 
 
 def said(answer):
-    """What was said in pieces, as whoever listens puts it together."""
+    """What was said in pieces in the language of Chat, as whoever listens puts it together."""
     words = []
     for line in answer.split(b"\n"):
         if line.startswith(b"data: {"):
             try:
-                words += [choice.get("delta", {}).get("content", "") for choice in json.loads(line[6:]).get("choices", [])]
+                choices = json.loads(line[6:]).get("choices") or []
             except ValueError:
-                pass
+                continue
+            words += [(choice.get("delta") or {}).get("content") or "" for choice in choices]
     return "".join(words).encode()
 
 

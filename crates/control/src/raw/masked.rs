@@ -1,288 +1,250 @@
 //! Events of an answer as it is written, without a secret that lies in one of them or across some.
 //!
-//! In each language what a model says stands in strings below `delta`; those of one place are one text. An event whose text ends
-//! as a secret begins waits until that text goes on or its part of the answer is over, and whatever comes after it waits too.
+//! What a model says comes in pieces: strings that stand in few places of each language. Those of one place are one text, and each
+//! event waits until its pieces are known to be part of no secret, or their text is over; whatever comes after it waits too. How
+//! long that is depends on no secret: who has a model repeat what may be the beginning of one learns nothing from it.
+//!
+//! A provider that goes back and forth between texts is not followed: a text is over when a later one of the answer begins.
 
 use std::collections::{BTreeMap, VecDeque};
 
+use protocol::ModelRoute;
 use providers::RelayEvent;
 use serde_json::Value;
 
 use crate::masks::{Masks, Words};
 
-/// So many events wait for a text to go on. A provider that says more beside it is not waited for.
-const WAITING: usize = 64;
+/// The most that waits, in bytes. No provider says so much beside a text.
+const WAITING: usize = 4 << 20;
 
-/// Members by which an event says which part of an answer it belongs to.
-const INDEXES: [&str; 4] = ["index", "output_index", "content_index", "summary_index"];
+/// What Anthropic calls pieces of text.
+const MEMBERS: [&str; 3] = ["text", "thinking", "partial_json"];
+/// What servers that speak Chat call what comes before tools are called, with its place among them.
+const SPOKEN: [(&str, u64); 4] = [
+    ("reasoning_content", 0),
+    ("reasoning", 0),
+    ("content", 1),
+    ("refusal", 1),
+];
+/// The place of the first call of a tool.
+const CALLS: u64 = 2;
 
 /// Events that are masked, in order.
 pub(super) struct Masked {
+    route: ModelRoute,
     masks: Masks,
-    waiting: VecDeque<RelayEvent>,
+    waiting: VecDeque<Waiting>,
+    /// Bytes of their data.
+    bytes: usize,
     /// How many went before the first that waits.
     gone: usize,
-    /// Texts of which an end is held back, by their places.
-    open: BTreeMap<String, Open>,
+    texts: BTreeMap<Place, Text>,
 }
 
-/// A text of which an end is held back.
-struct Open {
+struct Waiting {
+    event: RelayEvent,
+    /// So many of its pieces are not known to be harmless yet.
+    open: usize,
+    /// Pieces that are said otherwise, by where they stand.
+    masked: Vec<(String, String)>,
+}
+
+/// Where a text stands in an answer: the later is the greater.
+type Place = (u64, &'static str);
+
+/// One of the texts of an answer.
+struct Text {
     words: Words,
-    /// The number of the event that it is held back from.
+    /// Harmless, and not cut into pieces yet.
+    clear: String,
+    pieces: VecDeque<Waited>,
+}
+
+/// A piece that waits.
+struct Waited {
+    /// The number of its event.
     event: usize,
     /// Where in that event, as a JSON pointer.
     pointer: String,
+    said: String,
 }
 
-/// A string below `delta`.
-struct Piece<'a> {
-    place: String,
+/// A piece as it comes.
+struct Piece {
+    place: Place,
     pointer: String,
-    text: &'a mut String,
+    said: String,
 }
 
 impl Masked {
-    pub(super) fn new(masks: Masks) -> Self {
+    pub(super) fn new(route: ModelRoute, masks: Masks) -> Self {
         Self {
+            route,
             masks,
             waiting: VecDeque::new(),
+            bytes: 0,
             gone: 0,
-            open: BTreeMap::new(),
+            texts: BTreeMap::new(),
         }
     }
 
-    /// Takes the next event.
-    pub(super) fn push(&mut self, mut event: RelayEvent) {
+    /// Takes the next event: whether it may wait, too.
+    #[must_use]
+    pub(super) fn push(&mut self, mut event: RelayEvent) -> bool {
+        let (mut pieces, mut is_over) = (Vec::new(), false);
         if !self.masks.is_nothing() {
-            self.mask(&mut event);
+            event.name = self.masks.text(event.name);
+            event.data = self.masks.json(event.data);
+            // One that is no JSON says nothing, such as that the stream is over.
+            if let Ok(data) = serde_json::from_str::<Value>(&event.data) {
+                pieces = pieces_of(self.route, &data);
+                is_over = is_end(self.route, &data);
+            }
         }
-        self.waiting.push_back(event);
-        if self.waiting.len() > WAITING {
+        let number = self.gone + self.waiting.len();
+        self.bytes += event.data.len();
+        self.waiting.push_back(Waiting {
+            event,
+            open: pieces.len(),
+            masked: Vec::new(),
+        });
+        for Piece { place, pointer, said } in pieces {
+            self.finish_before(place);
+            let text = self.texts.entry(place).or_insert_with(|| Text {
+                words: self.masks.words(),
+                clear: String::new(),
+                pieces: VecDeque::new(),
+            });
+            text.clear.push_str(&text.words.push(said.clone()));
+            text.pieces.push_back(Waited {
+                event: number,
+                pointer,
+                said,
+            });
+            text.settle(&mut self.waiting, self.gone);
+        }
+        if is_over {
             self.finish();
         }
+        self.bytes <= WAITING
     }
 
     /// The next event that need not wait.
     pub(super) fn pop(&mut self) -> Option<RelayEvent> {
-        if self.open.values().any(|open| open.event == self.gone) {
-            return None;
-        }
-        let event = self.waiting.pop_front()?;
+        let Waiting { mut event, masked, .. } = self.waiting.pop_front_if(|first| first.open == 0)?;
         self.gone += 1;
+        self.bytes -= event.data.len();
+        if !masked.is_empty()
+            && let Ok(mut data) = serde_json::from_str::<Value>(&event.data)
+        {
+            for (pointer, said) in masked {
+                if let Some(piece) = data.pointer_mut(&pointer) {
+                    *piece = said.into();
+                }
+            }
+            event.data = data.to_string();
+        }
         Some(event)
     }
 
     /// No text goes on: none waits for it any more.
     pub(super) fn finish(&mut self) {
-        for (_, mut open) in std::mem::take(&mut self.open) {
-            let event = &mut self.waiting[open.event - self.gone];
-            // It was read before.
-            let Ok(mut data) = serde_json::from_str::<Value>(&event.data) else {
-                continue;
-            };
-            if let Some(Value::String(text)) = data.pointer_mut(&open.pointer) {
-                text.push_str(&open.words.finish());
-                event.data = self.masks.text(data.to_string());
-            }
+        for mut text in std::mem::take(&mut self.texts).into_values() {
+            text.finish(&mut self.waiting, self.gone);
         }
     }
 
-    fn mask(&mut self, event: &mut RelayEvent) {
-        let number = self.gone + self.waiting.len();
-        let mut pieces = Vec::new();
-        // One that is no JSON says nothing, such as that the stream is over.
-        let mut data = serde_json::from_str(&event.data).unwrap_or(Value::Null);
-        let keeps_alive = data["type"] == "ping";
-        find(&mut data, false, String::new(), String::new(), &mut pieces);
-        if pieces.is_empty() && !keeps_alive {
-            self.finish();
+    /// The same for what stands before this place.
+    fn finish_before(&mut self, place: Place) {
+        while let Some(first) = self.texts.first_entry()
+            && first.key().0 < place.0
+        {
+            first.remove().finish(&mut self.waiting, self.gone);
         }
-        let mut changed = false;
-        for Piece { place, pointer, text } in pieces {
-            let open = self.open.remove(&place);
-            let mut words = open.map_or_else(|| self.masks.words(), |open| open.words);
-            let clean = words.push(text.clone());
-            if clean != *text {
-                changed = true;
-                *text = clean;
-            }
-            if words.is_holding() {
-                let event = number;
-                self.open.insert(place, Open { words, event, pointer });
-            }
-        }
-        if changed {
-            event.data = data.to_string();
-        }
-        event.data = self.masks.text(std::mem::take(&mut event.data));
     }
 }
 
-/// Finds the strings below `delta`.
-fn find<'a>(value: &'a mut Value, is_below: bool, mut place: String, pointer: String, pieces: &mut Vec<Piece<'a>>) {
-    match value {
-        Value::String(text) if is_below => pieces.push(Piece { place, pointer, text }),
-        Value::Object(members) => {
-            for index in INDEXES.iter().filter_map(|index| members.get(*index)?.as_u64()) {
-                place.push_str(&format!("#{index}"));
-            }
-            if pointer.is_empty() {
-                place.push_str(members.get("type").and_then(Value::as_str).unwrap_or_default());
-            }
-            for (name, member) in members {
-                let is_below = is_below || name == "delta";
-                let pointer = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
-                find(member, is_below, format!("{place}/{name}"), pointer, pieces);
+impl Text {
+    /// Hands its pieces what is clear of them.
+    fn settle(&mut self, waiting: &mut VecDeque<Waiting>, gone: usize) {
+        while let Some(piece) = self.pieces.pop_front_if(|piece| piece.said.len() <= self.clear.len()) {
+            let rest = self.clear.split_off(piece.said.len());
+            let clear = std::mem::replace(&mut self.clear, rest);
+            let Some(its) = waiting.get_mut(piece.event - gone) else {
+                continue;
+            };
+            its.open -= 1;
+            if clear != piece.said {
+                its.masked.push((piece.pointer, clear));
             }
         }
-        Value::Array(members) => {
-            for (number, member) in members.iter_mut().enumerate() {
-                // Which it is, its own index says where it has one.
-                let own = if member.get("index").is_some() {
-                    String::new()
-                } else {
-                    number.to_string()
-                };
-                let pointer = format!("{pointer}/{number}");
-                find(member, is_below, format!("{place}/{own}"), pointer, pieces);
+    }
+
+    fn finish(&mut self, waiting: &mut VecDeque<Waiting>, gone: usize) {
+        self.clear.push_str(&self.words.finish());
+        self.settle(waiting, gone);
+    }
+}
+
+/// The pieces of text in an event.
+fn pieces_of(route: ModelRoute, data: &Value) -> Vec<Piece> {
+    let mut pieces = Vec::new();
+    let mut find = |place: u64, name: &'static str, pointer: String| {
+        if let Some(said) = data
+            .pointer(&pointer)
+            .and_then(Value::as_str)
+            .filter(|said| !said.is_empty())
+        {
+            let said = said.to_owned();
+            let place = (place, name);
+            pieces.push(Piece { place, pointer, said });
+        }
+    };
+    let number = |value: &Value, name: &str| value[name].as_u64().unwrap_or_default();
+    match route {
+        ModelRoute::Messages | ModelRoute::CountTokens => {
+            for name in MEMBERS {
+                for begin in ["content_block", "delta"] {
+                    find(number(data, "index"), name, format!("/{begin}/{name}"));
+                }
             }
         }
-        _ => {}
+        ModelRoute::Responses => find(number(data, "output_index"), "", "/delta".to_owned()),
+        ModelRoute::ChatCompletions => {
+            for (at, choice) in data["choices"].as_array().into_iter().flatten().enumerate() {
+                let delta = format!("/choices/{at}/delta");
+                for (name, place) in SPOKEN {
+                    find(place, name, format!("{delta}/{name}"));
+                }
+                find(CALLS, "", format!("{delta}/function_call/arguments"));
+                let calls = choice["delta"]["tool_calls"].as_array();
+                for (at, call) in calls.into_iter().flatten().enumerate() {
+                    let place = CALLS.saturating_add(number(call, "index"));
+                    find(place, "", format!("{delta}/tool_calls/{at}/function/arguments"));
+                }
+            }
+        }
+    }
+    pieces
+}
+
+/// Whether an event says that what came before it is whole.
+fn is_end(route: ModelRoute, data: &Value) -> bool {
+    let kind = data["type"].as_str().unwrap_or_default();
+    match route {
+        ModelRoute::Messages | ModelRoute::CountTokens => {
+            matches!(kind, "content_block_stop" | "message_delta" | "message_stop")
+        }
+        ModelRoute::Responses => {
+            kind.ends_with(".done") || matches!(kind, "response.completed" | "response.failed" | "response.incomplete")
+        }
+        ModelRoute::ChatCompletions => {
+            let choices = data["choices"].as_array();
+            let mut choices = choices.into_iter().flatten();
+            choices.any(|choice| choice["finish_reason"].is_string())
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-
-    use secret::Secret;
-    use serde_json::json;
-
-    use super::*;
-    use crate::masks::Secrecy;
-
-    /// Makes an event of a piece of a text.
-    type Language<'a> = &'a dyn Fn(&str) -> Value;
-
-    const KEY: &str = "sk-live-4f9+\"x";
-    const MASK: &str = "**************";
-
-    fn masked() -> Masked {
-        Masked::new(Secrecy::new(vec![Secret::new(KEY).into()]).masks())
-    }
-
-    fn pushed(masked: &mut Masked, data: &Value) -> Vec<Value> {
-        masked.push(RelayEvent {
-            name: String::new(),
-            data: data.to_string(),
-            said: Vec::new(),
-        });
-        ready(masked)
-    }
-
-    fn ready(masked: &mut Masked) -> Vec<Value> {
-        let events = std::iter::from_fn(|| masked.pop());
-        events.map(|event| serde_json::from_str(&event.data).unwrap()).collect()
-    }
-
-    fn text(index: u64, text: &str) -> Value {
-        json!({"type": "content_block_delta", "index": index, "delta": {"type": "text_delta", "text": text}})
-    }
-
-    fn chunk(index: u64, delta: &Value) -> Value {
-        json!({"choices": [{"index": index, "delta": delta}]})
-    }
-
-    #[test]
-    fn a_secret_is_found_across_events_in_each_language() {
-        let tool = |piece: &str| {
-            chunk(
-                1,
-                &json!({"tool_calls": [{"index": 2, "function": {"arguments": piece}}]}),
-            )
-        };
-        let chat = |piece: &str| chunk(0, &json!({"content": piece}));
-        let said = |piece: &str| text(3, piece);
-        let json = |piece: &str| json!({"type": "content_block_delta", "index": 1, "delta": {"partial_json": piece}});
-        let response = |piece: &str| json!({"type": "response.output_text.delta", "output_index": 1, "delta": piece});
-        let languages: [(Language, &str); 5] = [
-            (&tool, "/choices/0/delta/tool_calls/0/function/arguments"),
-            (&chat, "/choices/0/delta/content"),
-            (&said, "/delta/text"),
-            (&json, "/delta/partial_json"),
-            (&response, "/delta"),
-        ];
-        for (event, pointer) in languages {
-            let mut masked = masked();
-            let letters = format!("it is {KEY}, and sk-li");
-            let mut events = Vec::new();
-            for letter in letters.chars() {
-                // Another text comes between, and what says nothing.
-                events.extend(pushed(&mut masked, &text(9, "x")));
-                events.extend(pushed(&mut masked, &event(&letter.to_string())));
-                events.extend(pushed(&mut masked, &json!({"type": "ping"})));
-            }
-            masked.finish();
-            events.extend(ready(&mut masked));
-            let kept = events.iter().filter(|event| event["index"] != 9);
-            let joined: String = kept.filter_map(|event| event.pointer(pointer)?.as_str()).collect();
-            assert_eq!(joined, format!("it is {MASK}, and sk-li"), "{pointer}");
-            assert_eq!(events.len(), 3 * letters.chars().count());
-        }
-    }
-
-    #[test]
-    fn what_is_no_secret_goes_on_as_it_was_when_that_is_clear() {
-        let mut masked = masked();
-        let spoken = [text(0, "a word"), text(0, "it is s"), text(1, "other"), text(0, "o")];
-        assert_eq!(pushed(&mut masked, &spoken[0]), spoken[..1]);
-        assert!(pushed(&mut masked, &spoken[1]).is_empty());
-        assert!(pushed(&mut masked, &spoken[2]).is_empty(), "in order");
-        let clear = pushed(&mut masked, &spoken[3]);
-        assert_eq!(clear, [text(0, "it is "), text(1, "other"), text(0, "so")]);
-    }
-
-    #[test]
-    fn what_is_held_back_comes_when_its_part_is_over() {
-        let mut masked = masked();
-        assert!(pushed(&mut masked, &text(0, "it is sk-")).is_empty());
-        let stop = json!({"type": "content_block_stop", "index": 0});
-        assert_eq!(pushed(&mut masked, &stop), [text(0, "it is sk-"), stop]);
-        masked.push(RelayEvent {
-            name: String::new(),
-            data: "[DONE]".to_owned(),
-            said: Vec::new(),
-        });
-        assert_eq!(masked.pop().unwrap().data, "[DONE]");
-    }
-
-    #[test]
-    fn no_more_than_some_events_wait() {
-        let mut masked = masked();
-        assert!(pushed(&mut masked, &text(0, "sk")).is_empty());
-        let beside: usize = (0..WAITING).map(|_| pushed(&mut masked, &text(1, "x")).len()).sum();
-        assert_eq!(beside, WAITING + 1);
-    }
-
-    #[test]
-    fn two_secrets_that_begin_in_one_event_are_both_found() {
-        let mut masked = masked();
-        let both = |one: &str, other: &str| {
-            json!({"choices": [
-                {"index": 0, "delta": {"content": one}},
-                {"index": 1, "delta": {"content": other}},
-            ]})
-        };
-        assert!(pushed(&mut masked, &both("sk-live", "and sk-live-4f9")).is_empty());
-        // Another order.
-        let swapped = json!({"choices": [
-            {"index": 1, "delta": {"content": "+\"x"}},
-            {"index": 0, "delta": {"content": "-4f9+\"x"}},
-        ]});
-        let events = pushed(&mut masked, &swapped);
-        assert_eq!(events[0], both("", "and "));
-        assert_eq!(events[1].pointer("/choices/0/delta/content").unwrap(), MASK);
-        assert_eq!(events[1].pointer("/choices/1/delta/content").unwrap(), MASK);
-    }
-}
+mod tests;

@@ -85,7 +85,8 @@ impl Control {
         };
         let (charges, outcome) = match asked {
             Some(Ok((bytes, reply))) => {
-                let bytes = self.0.secrecy.masks().bytes(bytes);
+                let json = String::from_utf8_lossy(&bytes).into_owned();
+                let bytes = Bytes::from(self.0.secrecy.masks().json(json));
                 self.learn(live, wanted, &reply);
                 told.bytes = bytes.len() as u64;
                 (vec![money::charge(&wanted.model, &reply, likely)], Ok(whole(bytes)))
@@ -153,7 +154,7 @@ impl Control {
         let meter = price.map(|price| Meter::new(price, likely, reserved.amount));
         let mut spoken = Spoken {
             route: wanted.route,
-            masked: Masked::new(self.0.secrecy.masks()),
+            masked: Masked::new(wanted.route, self.0.secrecy.masks()),
             hides_usage: wanted.route == ModelRoute::ChatCompletions && !wanted.request.wants_usage,
             meter,
             send,
@@ -259,9 +260,11 @@ impl Spoken {
     /// Hands on what is said until it ends, and says how it ended where it failed.
     async fn hand_on(&mut self, relay: &mut Relay) -> End {
         let end = self.listen(relay).await;
-        if let End::Failed(failure) = &end {
+        if !matches!(end, End::Gone) {
             self.masked.finish();
             self.send_ready().await;
+        }
+        if let End::Failed(failure) = &end {
             // Fails where nobody reads any more.
             let _ = self.send.send(self.error(failure)).await;
         }
@@ -277,11 +280,7 @@ impl Spoken {
             };
             let mut event = match event {
                 Ok(Some(event)) => event,
-                Ok(None) => {
-                    self.masked.finish();
-                    self.send_ready().await;
-                    return End::Whole(relay.partial());
-                }
+                Ok(None) => return End::Whole(relay.partial()),
                 Err(error) => return End::Failed(failure::of(&error, self.route)),
             };
             let mut within = true;
@@ -297,18 +296,16 @@ impl Spoken {
                 return End::Failed(refused(402, "budget_exhausted", words));
             }
             let hidden = event.data.is_empty() || self.hides_usage && is_usage(&event.data);
-            if !hidden {
-                self.masked.push(event);
-            }
-            if done.is_some() {
-                self.masked.finish();
-            }
-            let is_read = self.send_ready().await;
+            let may_wait = hidden || self.masked.push(event);
             if let Some(reply) = done {
                 return End::Whole(reply);
             }
-            if !is_read {
+            if !self.send_ready().await {
                 return End::Gone;
+            }
+            if !may_wait {
+                let words = "the provider says so much beside a text that no more of it can be looked through";
+                return End::Failed(refused(502, "api_error", words));
             }
         }
     }

@@ -159,7 +159,8 @@ impl Control {
             match event {
                 StreamEvent::Text(words) => unkept += shown.say(words),
                 StreamEvent::Thinking(words) => unkept += shown.think(words),
-                StreamEvent::ToolCallStarted { .. } | StreamEvent::Unshown(_) => {}
+                StreamEvent::ToolCallStarted { .. } => shown.finish(),
+                StreamEvent::Unshown(_) => {}
                 StreamEvent::Done(reply) => return Heard::Reply(reply),
             }
             if !within {
@@ -226,6 +227,9 @@ struct Shown<'l> {
 impl Shown<'_> {
     /// Shows words; gives how many bytes of them.
     fn say(&mut self, words: String) -> usize {
+        // What it thought before is whole.
+        let thought = self.thinking.finish();
+        self.speaking.think(self.live, self.message, &thought);
         let words = self.text.push(words);
         self.speaking.say(self.live, self.message, &words);
         words.len()
@@ -237,7 +241,7 @@ impl Shown<'_> {
         words.len()
     }
 
-    /// Shows what was held back: nothing more comes.
+    /// Shows what was held back: it is whole.
     fn finish(&mut self) {
         self.speaking.say(self.live, self.message, &self.text.finish());
         self.speaking.think(self.live, self.message, &self.thinking.finish());
@@ -246,6 +250,9 @@ impl Shown<'_> {
 
 impl Speaking {
     fn say(&self, live: &Live, message: MessageId, words: &str) {
+        if words.is_empty() {
+            return;
+        }
         // Shown under the lock, so that nothing is shown after the seal.
         let mut said = lock(&self.said);
         said.text.push_str(words);
@@ -255,6 +262,9 @@ impl Speaking {
     }
 
     fn think(&self, live: &Live, message: MessageId, words: &str) {
+        if words.is_empty() {
+            return;
+        }
         let mut said = lock(&self.said);
         said.thinking.push_str(words);
         if said.sealed.is_none() {

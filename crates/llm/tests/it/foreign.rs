@@ -190,6 +190,11 @@ fn threat_133_what_spends_or_reaches_out_beside_the_tokens_is_refused() {
             OpenaiChat,
             with(OpenaiChat, "web_search_options", json!({"search_context_size": "high"})),
         ),
+        (OpenaiChat, with(OpenaiChat, "logprobs", json!(true))),
+        (
+            OpenaiResponses,
+            with(OpenaiResponses, "include", json!(["message.output_text.logprobs"])),
+        ),
         (OpenaiChat, with(OpenaiChat, "modalities", json!(["text", "audio"]))),
         (OpenaiChat, with(OpenaiChat, "n", json!(100))),
         (
