@@ -88,6 +88,8 @@ struct Left {
     status: SandboxStatus,
     /// Whose session it is; none where the store did not answer.
     owner: Option<UserId>,
+    /// Nobody needs it: it sleeps, or its session is put away.
+    is_idle: bool,
 }
 
 /// Whose a sandbox is, and who uses it.

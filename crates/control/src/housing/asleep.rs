@@ -14,7 +14,7 @@ use store::Asker;
 use tokio::time::Instant;
 
 use super::meters::Transition;
-use super::{CUT_OFF, Housed, HousingError, State, not_removed};
+use super::{CUT_OFF, Housed, HousingError, Left, State, not_removed};
 use crate::Control;
 use crate::live::Live;
 
@@ -52,8 +52,21 @@ impl Control {
         kept
     }
 
-    /// The same for one that a process before this one left, and that no session has needed since; tells of it.
-    pub(super) async fn put_left_to_sleep(&self, session: SessionId, sandbox: SandboxId, why: &str) {
+    /// The same for one that a process before this one left, and that no session has needed since; tells of it. One whose session
+    /// is given another at the moment, or has it, is removed by that.
+    pub(super) async fn put_left_to_sleep(&self, left: Left, why: &str) {
+        let (session, sandbox) = (left.status.session, left.status.id);
+        let live = match self.live(Asker::System, session).await {
+            Ok(live) => live,
+            Err(error) => {
+                tracing::warn!(%sandbox, error = with_causes(&error), "could not look up whose sandbox that is which nobody used; it stays for now");
+                return;
+            }
+        };
+        let seat = live.seat.housed.try_lock();
+        if !seat.as_ref().is_ok_and(|seat| seat.is_none()) {
+            return;
+        }
         let revoked = self.revoke_tokens(session, "its sandbox was removed").await;
         if let Err(error) = revoked {
             tracing::warn!(%session, error = with_causes(&error), "could not revoke the tokens of a sandbox that nobody used; it stays for now");
@@ -66,12 +79,8 @@ impl Control {
                 return;
             }
         };
-        if let Ok(live) = self.live(Asker::System, session).await
-            && !live.seat.is_taken()
-        {
-            let (state, reason) = told(&kept, why);
-            self.tell_sandbox(&live, sandbox, state, Some(&reason)).await;
-        }
+        let (state, reason) = told(&kept, why);
+        self.tell_sandbox(&live, sandbox, state, Some(&reason)).await;
     }
 
     /// The session's sandbox with the processes that were kept of the one before; none where none were, or they cannot go on,

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::meters::Transition;
 use super::usage::Usage;
-use super::{ANSWERS_WITHIN, Housed, HousingError, Left, MADE_ANEW, Resident, State, keeping, tokens};
+use super::{ANSWERS_WITHIN, Housed, HousingError, MADE_ANEW, Resident, State, keeping, tokens};
 use crate::Control;
 use crate::live::{Live, lock};
 
@@ -37,14 +37,17 @@ impl Control {
     /// # Errors
     /// The store or the host agent did not answer: it may still be adopted.
     pub(super) async fn adopt(&self, live: &Arc<Live>) -> Result<Option<Arc<Housed>>, HousingError> {
-        let Some(Left { status, owner }) = lock(&self.0.housing.left).remove(&live.session) else {
+        // It counts as its user's all the time.
+        let _promised = live.seat.promise();
+        let Some(left) = lock(&self.0.housing.left).remove(&live.session) else {
             return Ok(None);
         };
+        let status = &left.status;
         let adopted = async {
             let provider = &self.0.housing.provider;
             provider.thaw(status.id).await.map_err(HousingError::Provider)?;
             let promised = self.promised(live.session).await.map_err(HousingError::Store)?;
-            let housed = self.move_in(live, &status, promised).await?;
+            let housed = self.move_in(live, status, promised).await?;
             let stopped = if promised.is_zero() {
                 housed.linked.stop_all().await
             } else {
@@ -65,7 +68,7 @@ impl Control {
             }
             Err(error) if error.is_not_its_own() => {
                 lock(&self.0.housing.by_sandbox).remove(&status.id);
-                lock(&self.0.housing.left).insert(live.session, Left { status, owner });
+                lock(&self.0.housing.left).insert(live.session, left);
                 Err(error)
             }
             Err(error) => {

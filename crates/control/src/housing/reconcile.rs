@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use causes::with_causes;
 use domain::{SandboxId, SessionId};
-use sandbox::{ProviderError, SandboxStatus};
+use sandbox::{ProviderError, SandboxState, SandboxStatus};
 use store::{Asker, StoreError};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
@@ -86,15 +86,20 @@ impl Control {
         // Some may have been made by this process while the host agent did not answer.
         left.retain(|status| !self.is_accounted_for(status) && !self.is_at_work(status.session));
         for status in left {
-            let owner = match self.0.store.session(Asker::System, status.session).await {
-                Ok(session) => Some(session.owner),
+            let session = match self.0.store.session(Asker::System, status.session).await {
                 Err(StoreError::NotFound { .. }) => {
                     self.remove_nobodys(&status).await;
                     continue;
                 }
-                Err(_) => None,
+                session => session.ok(),
             };
-            lock(&self.0.housing.left).insert(status.session, Left { status, owner });
+            let is_away = session.as_ref().is_some_and(|session| session.archived.is_some());
+            let left = Left {
+                owner: session.map(|session| session.owner),
+                is_idle: is_away || status.state != SandboxState::Running,
+                status,
+            };
+            lock(&self.0.housing.left).insert(left.status.session, left);
         }
         true
     }
@@ -164,8 +169,8 @@ impl Control {
     /// Puts those of sessions to sleep that did not need them.
     async fn put_all_left_to_sleep(&self) {
         let left = std::mem::take(&mut *lock(&self.0.housing.left));
-        for Left { status, .. } in left.into_values() {
-            self.put_left_to_sleep(status.session, status.id, UNUSED).await;
+        for left in left.into_values() {
+            self.put_left_to_sleep(left, UNUSED).await;
         }
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sandbox::SandboxState;
 use tokio::sync::MutexGuard;
 
 use super::{Housed, HousingError, Left, Others, Seat};
@@ -26,8 +25,8 @@ impl Drop for Promised<'_> {
 }
 
 impl Control {
-    /// Makes room for one more sandbox of a session's user: of those that nobody uses, the ones that were unused the longest go;
-    /// before them those that only put their session away, and those that sleep since before this process began.
+    /// Makes room for one more sandbox of a session's user. Those that sleep since before this process began go first, the oldest
+    /// first; then those that only put their session away, and then those that were unused the longest.
     pub(super) async fn make_room<'l>(&self, live: &'l Live, others: Others) -> Result<Promised<'l>, HousingError> {
         let theirs;
         let mut removed = Vec::new();
@@ -55,8 +54,7 @@ impl Control {
                 }
             }
             if count < most {
-                live.seat.promised.store(true, Ordering::SeqCst);
-                Ok(Promised(&live.seat))
+                Ok(live.seat.promise())
             } else if others == Others::Stay {
                 Err(HousingError::NoRoom(most))
             } else {
@@ -64,8 +62,16 @@ impl Control {
             }
         };
         // Others count meanwhile: how long it takes to remove a sandbox is up to its host.
-        for Left { status, .. } in removed_left {
-            self.put_left_to_sleep(status.session, status.id, ANOTHER).await;
+        if !removed_left.is_empty() {
+            let control = self.clone();
+            // To its end, whoever waits for it: nobody else knows of them any more.
+            let removing = self.0.tasks.spawn(async move {
+                for left in removed_left {
+                    control.put_left_to_sleep(left, ANOTHER).await;
+                }
+            });
+            // One that failed is removed when it is found to be nobody's.
+            let _done = removing.await;
         }
         for (other, (_seat, housed)) in removed {
             self.keep_before_it_goes(other, &housed).await;
@@ -90,11 +96,9 @@ impl Control {
     /// Takes one of those that sleep; its files stay.
     fn take_left(&self, live: &Live) -> Option<Left> {
         let mut left = lock(&self.0.housing.left);
-        let without_work = left.values().filter(|left| {
-            // What is awake is adopted by its session: something may go on in it.
-            left.is_another_of(live) && left.status.state != SandboxState::Running
-        });
-        let oldest = without_work.min_by_key(|left| left.status.created)?.status.session;
+        // What is not idle is adopted by its session: something may go on in it.
+        let idle = left.values().filter(|left| left.is_another_of(live) && left.is_idle);
+        let oldest = idle.min_by_key(|left| left.status.created)?.status.session;
         left.remove(&oldest)
     }
 }
@@ -129,6 +133,12 @@ fn take_unused(other: &Live) -> Option<(HeldSeat<'_>, Arc<Housed>)> {
 }
 
 impl Seat {
+    /// There is to be a sandbox for it, which counts from now on.
+    pub(super) fn promise(&self) -> Promised<'_> {
+        self.promised.store(true, Ordering::SeqCst);
+        Promised(self)
+    }
+
     fn counts(&self) -> bool {
         self.is_taken() || self.promised.load(Ordering::SeqCst)
     }

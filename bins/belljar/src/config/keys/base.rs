@@ -167,7 +167,7 @@ pub(super) const SANDBOX: Section = Section {
             "per_user",
             Kind::Whole(1, 100_000),
             "64",
-            "Sandboxes of one user at the same time. For one more, the one of theirs that was unused the longest is removed and its files stay; where all are in use, it is refused.",
+            "Sandboxes of one user at the same time. For one more, the one of theirs that was unused the longest is removed and its files stay (after a restart first one that sleeps since before); where all are in use, it is refused.",
         ),
     ],
 };
