@@ -83,8 +83,8 @@ impl Filling {
             self.finish_folders(root, uplink, index)?;
         }
         if std::mem::replace(&mut self.left, left) != left && left > 0 {
-            let why = fault.map_or_else(String::new, |errno| format!(" ({errno})"));
-            let words = format!("{left} files could not be brought back{why}; they stay where they are kept");
+            let why = fault.map_or_else(String::new, |errno| format!("; the disk refused some: {errno}"));
+            let words = format!("{left} files could not be brought back, and stay where they are kept{why}");
             uplink.tell(&FromSync::Said { words })?;
         }
         Ok(no_room)
@@ -285,8 +285,14 @@ impl Pass<'_> {
         self.left += 1;
         match errno {
             // Something stands in the way, a folder takes none, or went meanwhile: that is newer.
-            Errno::EXIST | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::XDEV => {}
-            Errno::ACCESS | Errno::PERM | Errno::NOENT => {}
+            Errno::EXIST
+            | Errno::NOTDIR
+            | Errno::ISDIR
+            | Errno::LOOP
+            | Errno::XDEV
+            | Errno::ACCESS
+            | Errno::PERM
+            | Errno::NOENT => {}
             errno => self.fault = Some(errno),
         }
     }
@@ -471,7 +477,7 @@ impl<'a> Arriving<'a> {
         let (parent, temporary) = (&self.parent, self.temporary.as_str());
         match rustix::fs::renameat_with(parent, temporary, parent, name, RenameFlags::NOREPLACE) {
             // A file system that only renames what replaces, such as those that gVisor shares with the host.
-            Err(Errno::INVAL) => name_anew(parent, temporary, name)?,
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => name_anew(parent, temporary, name)?,
             done => done?,
         }
         known(self.record, &self.file).ok_or(Errno::IO)
@@ -487,7 +493,11 @@ impl Drop for Arriving<'_> {
 
 /// Gives a file a name that is free, in place of its own.
 fn name_anew(parent: &OwnedFd, old: &str, new: &OsStr) -> Result<(), Errno> {
-    rustix::fs::linkat(parent, old, parent, new, AtFlags::empty())?;
+    match rustix::fs::linkat(parent, old, parent, new, AtFlags::empty()) {
+        // A file system on which nothing has two names; with that word a folder says who may not write to it.
+        Err(Errno::PERM) => return Err(Errno::OPNOTSUPP),
+        done => done?,
+    }
     rustix::fs::unlinkat(parent, old, AtFlags::empty())
 }
 
