@@ -31,6 +31,9 @@ const COPIES: usize = 5;
 pub(super) async fn copying(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
     let room = Room::of(Installation::new(programs, None, "")?.plain_disks())?;
     let source = room.source().await?;
+    let before = room.allocated();
+    let (time, forks) = room.fork(source, scaled(COPIES)).await?;
+    let grown = kibibytes(room.allocated().saturating_sub(before)) / count(&forks);
     let disks = room.installation.path("data/disks");
     let theirs = copied(
         &disks.join(format!("{source}.ext4")),
@@ -38,28 +41,25 @@ pub(super) async fn copying(programs: &Programs) -> anyhow::Result<Vec<Measure>>
         "auto",
         scaled(COPIES),
     )?;
-    let before = room.allocated();
-    let (time, forks) = room.fork(source, scaled(COPIES)).await?;
-    let grown = kibibytes(room.allocated().saturating_sub(before)) / count(&forks);
     room.remove_disks(source, forks).await?;
     room.tasks.shut_down(Duration::from_secs(5)).await;
     let what = "  the same where every disk is a file of its own (ext4)";
     Ok(vec![
         Measure::times("S10", what, &time).beside("cp, sync", theirs.at(0.5)),
-        Measure::value("S10", "  what the machine's disk has less for each", "KiB", grown),
+        Measure::value("S10", "  what each takes of the machine's disk", "KiB", grown),
     ])
 }
 
 impl Room {
     pub(super) async fn forking(&self) -> anyhow::Result<Vec<Measure>> {
         let source = self.source().await?;
-        let pool = self.installation.path("data/pool");
-        let disk = pool.join(source.to_string());
-        let theirs = copied(&disk, &pool.join("peer"), "always", scaled(COPIES))?;
         let before = self.allocated();
         let (time, forks) = self.fork(source, scaled(100)).await?;
         let own = self.exclusive(&forks);
         let grown = kibibytes(self.allocated().saturating_sub(before)) / count(&forks);
+        let pool = self.installation.path("data/pool");
+        let disk = pool.join(source.to_string());
+        let theirs = copied(&disk, &pool.join("peer"), "always", scaled(COPIES))?;
         self.remove_disks(source, forks).await?;
         let what = "fork of a workspace of 1 GiB, on this machine's disk pool";
         Ok(vec![
