@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use testkit::S3Server;
@@ -194,7 +193,7 @@ fn holes_a_restless_file_and_many_small_ones_are_kept_in_a_bucket() {
 }
 
 #[test]
-fn while_the_bucket_is_gone_for_ten_minutes_work_goes_on_and_all_of_it_is_kept_afterwards() {
+fn while_a_bucket_is_gone_work_goes_on_and_all_is_kept_afterwards() {
     let gone_for = if is_full() { GONE } else { Duration::ZERO };
     let mut server = S3Server::s3s();
     let belljar = keeps_in(&server, JOB);
@@ -212,11 +211,13 @@ fn while_the_bucket_is_gone_for_ten_minutes_work_goes_on_and_all_of_it_is_kept_a
         // It sleeps in between, and is woken.
         is_now(&belljar, "s", "hibernated");
         assert_eq!(belljar.file("s", "meanwhile 1"), "file 1");
-        thread::sleep(gone_for / 40);
     }
     let last = format!("meanwhile {count}");
-    let told = |seen: &Transcript| seen.of("files").any(|event| event["state"] == "unkept");
-    belljar.wait_for(&belljar.id("s"), "word of files that are not kept", told);
+    if is_full() {
+        // A moment is not worth a word.
+        let told = |seen: &Transcript| seen.of("files").any(|event| event["state"] == "unkept");
+        belljar.wait_for(&belljar.id("s"), "word of files that are not kept", told);
+    }
     let before = files(&belljar, "s");
     assert!(before.contains(&last), "{before}");
     server.start_again();

@@ -24,7 +24,7 @@ steps:
     text: "Made."
 "#;
 
-/// What is opened once and kept open, such as connections that are used again.
+/// What is opened once and kept open, such as connections that are used again: fewer than sessions come.
 const KEPT_OPEN: usize = 16;
 
 /// What this machine has of an installation.
@@ -43,7 +43,11 @@ impl Machine {
     fn of(belljar: &Installation) -> Self {
         let folder = belljar.folder().to_string_lossy().into_owned();
         let [host, serve] = belljar.ids();
-        let open = |id: u32| fs::read_dir(format!("/proc/{id}/fd")).map_or(0, Iterator::count);
+        let open = |id: u32| {
+            fs::read_dir(format!("/proc/{id}/fd"))
+                .expect("list descriptors")
+                .count()
+        };
         let mounts = fs::read_to_string(format!("/proc/{host}/mountinfo")).expect("read the mounts");
         let mut files = BTreeSet::new();
         for name in ["run", "data/pool", "data/disks", "data/asleep"] {
@@ -96,11 +100,14 @@ fn of_many_sessions_that_came_and_went_nothing_is_left() {
     // Snapshots stay, on purpose.
     let belljar = Installation::start_with(JOB, "---\nrun_snapshots = 0\n");
     let mut seen = BTreeSet::new();
+    let mut told = String::new();
     let mut cycle = |number: usize| {
         let session = format!("s-{number}");
         belljar.done(&["run", "--session", &session, "make files"]);
         assert_eq!(belljar.file(&session, "made"), "in this session");
-        seen.extend(sandboxes(&belljar));
+        let living = sandboxes(&belljar);
+        assert!(!groups(&living).is_empty(), "{living:?} have groups while they live");
+        seen.extend(living);
         belljar.done(&["archive", &session]);
     };
     let all_are_gone = || {
@@ -123,11 +130,11 @@ fn of_many_sessions_that_came_and_went_nothing_is_left() {
             && after.mounts <= before.mounts
             && after.processes <= before.processes
             && open.all(|(after, before)| *after <= before + KEPT_OPEN);
-        if !is_gone {
-            println!(
-                "{:?} files {left:?} of {before:?}",
-                (after.descriptors, after.processes, after.mounts)
-            );
+        let (descriptors, processes, mounts) = (after.descriptors, after.processes, after.mounts);
+        let left = format!("{left:?}, {processes} processes, {mounts} mounts, {descriptors:?} descriptors");
+        if !is_gone && told != left {
+            println!("left are {left}");
+            told = left;
         }
         is_gone.then_some(())
     });

@@ -101,7 +101,7 @@ impl Contained {
             "/etc/belljar/belljar.toml",
         ]);
         run(&mut start);
-        contained.answers();
+        contained.wait_until_it_answers();
         contained
     }
 
@@ -128,7 +128,7 @@ impl Contained {
         run(&mut self.command(arguments))
     }
 
-    fn answers(&self) {
+    fn wait_until_it_answers(&self) {
         eventually_asked("Belljar in its container to answer", || {
             let asked = self.command(&["sandbox", "list"]).output();
             asked.expect("run belljar").status.success().then_some(())
@@ -146,10 +146,10 @@ impl Contained {
             .collect()
     }
 
-    fn put(&self, name: &str, words: &str) {
+    fn put(&self, session: &str, name: &str, words: &str) {
         let file = self.folder.path().join("put");
         fs::write(&file, words).expect("write a file");
-        self.done(&["put", "s", &file.to_string_lossy(), name]);
+        self.done(&["put", session, &file.to_string_lossy(), name]);
     }
 
     fn file(&self, session: &str, name: &str) -> String {
@@ -187,7 +187,7 @@ fn a_belljar_in_a_container_works_forks_rewinds_and_finds_its_sandboxes_again() 
     assert_eq!(belljar.file("s", "deep/note"), "first");
 
     belljar.done(&["snapshot", "save", "s", "--name", "before"]);
-    belljar.put("deep/note", "second");
+    belljar.put("s", "deep/note", "second");
     let forks = belljar.done(&["fork", "s"]);
     belljar.done(&["snapshot", "restore", "s", "before"]);
     assert_eq!(belljar.file("s", "deep/note"), "first");
@@ -196,7 +196,7 @@ fn a_belljar_in_a_container_works_forks_rewinds_and_finds_its_sandboxes_again() 
 
     let before = belljar.sandboxes();
     run(&mut belljar.docker(&["restart", NAME]));
-    belljar.answers();
+    belljar.wait_until_it_answers();
     assert_eq!(belljar.sandboxes(), before);
     assert_eq!(belljar.file("s", "deep/note"), "first");
     assert_eq!(belljar.sandboxes(), before, "none was made for what was there");
