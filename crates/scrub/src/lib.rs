@@ -73,7 +73,11 @@ impl Scrub {
     pub fn of_parts<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         let mut list = Vec::new();
         for part in secrets.into_iter().flat_map(|secret| parts(secret.expose().as_bytes())) {
-            spelling::of(part, &mut list);
+            let mut spellings = Vec::new();
+            spelling::of(part, &mut spellings);
+            // Hexadecimal is the longest that is usual; each letter escaped is found where a text comes whole.
+            spellings.retain(|spelling| spelling.len() <= 2 * part.len());
+            list.append(&mut spellings);
         }
         list.sort_unstable();
         list.dedup();

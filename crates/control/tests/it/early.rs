@@ -5,10 +5,10 @@ use futures::StreamExt;
 use link::client::{Client, ClientError};
 use protocol::{EarlyResults, RefusalCode, ToolChoice, TurnRequest};
 use store::{Accepted, Asker};
-use testkit::model_server::{Answer, Speech};
+use testkit::model_server::Answer;
 use testkit::within;
 
-use crate::world::{Differs, World, in_both_placements};
+use crate::world::{Differs, World, at_length, in_both_placements};
 
 /// Three calls, of which one never ends, and the other two were told to have ended.
 async fn two_of_three(world: &World) -> Accepted {
@@ -211,7 +211,7 @@ async fn threat_127_results_that_were_kept_early_are_reserved_for() {
         within("an answer", client.hand_in(&early(run, epoch, 2, &[("a", words)])))
             .await
             .unwrap();
-        world.models.next(Answer::Stall(Speech::text("On and on and on"), 4));
+        world.models.next(Answer::Stall(at_length("On and on. "), 4));
         let reserved = if restarts {
             world = world.restarted().await;
             reserved(&world, session).await

@@ -3,9 +3,9 @@
 use control::{ControlError, NewPrompt};
 use domain::{Block, Delivery, Door, Event, RunState};
 use store::{Asker, Joined, Target};
-use testkit::model_server::{Answer, Speech};
+use testkit::model_server::Answer;
 
-use crate::world::{Differs, World, in_both_placements, in_both_placements_with};
+use crate::world::{Differs, World, at_length, in_both_placements, in_both_placements_with};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_is_answered_with_the_tools_work() {
@@ -124,7 +124,7 @@ async fn a_restart_ends_tools_and_is_answered_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_cuts_the_model_and_keeps_what_it_said() {
     in_both_placements(async |world| {
-        world.models.next(Answer::Stall(Speech::text("Once upon a time"), 4));
+        world.models.next(Answer::Stall(at_length("Once upon a time. "), 4));
         world.will_say("In short: no.");
         let first = world.prompt("tell me").await;
         let mut watched = Box::pin(

@@ -8,7 +8,7 @@ use store::{Accepted, Asker, Target};
 use testkit::model_server::{Answer, Speech};
 use testkit::within;
 
-use crate::world::{Differs, World};
+use crate::world::{Differs, World, at_length};
 
 /// A run whose loop waits in a call of a tool: the test asks for turns in its place.
 async fn waiting(world: &World, calls: &[(&str, &str)]) -> (Accepted, Client, Epoch) {
@@ -116,7 +116,7 @@ async fn an_older_hold_is_refused() {
         .await
         .unwrap_err();
     assert_eq!(refusal.code, RefusalCode::Stale);
-    world.models.next(Answer::Stall(Speech::text("On and on and on"), 4));
+    world.models.next(Answer::Stall(at_length("On and on. "), 4));
     let asked = ask(&client, turn(accepted.run, epoch, 2, &[]));
     let interrupt = async {
         let events = world.control.watch(world.asker, accepted.session, 0.into());

@@ -416,6 +416,14 @@ pub(crate) fn calling(calls: &[(&str, &str)]) -> Speech {
     speech
 }
 
+/// More than is held back of what a model says, at once, and a piece more.
+pub(crate) fn at_length(words: &str) -> Speech {
+    Speech {
+        text: vec![words.repeat(100), words.to_owned()],
+        ..Speech::text("")
+    }
+}
+
 fn in_short(message: &Message) -> Vec<String> {
     let who = match &message.author {
         Author::User { .. } => "ada",
