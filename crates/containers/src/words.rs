@@ -5,12 +5,18 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 
 /// Room for all that an honest runtime ever says. What does not fit is lost.
 const ROOM: u64 = 256 << 10;
+/// It can become neither longer nor shorter, and that cannot be changed.
+const SEALED: SealFlags = SealFlags::GROW.union(SealFlags::SHRINK).union(SealFlags::SEAL);
+/// What PID 1 says them on.
+const STDERR: i32 = 2;
 /// How much of the end is of interest.
 const LAST: usize = 2_000;
 
@@ -22,8 +28,17 @@ impl Words {
     pub(crate) fn new() -> io::Result<Self> {
         let memory = memfd_create("belljar-runtime", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, ROOM)?;
-        fcntl_add_seals(&memory, SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        fcntl_add_seals(&memory, SEALED)?;
         Ok(Self(memory.into()))
+    }
+
+    /// The words of a PID 1 that another process started; none where it says them elsewhere by now. Whoever took it over may
+    /// have put anything in their place: what is not such memory is not looked into.
+    pub(crate) fn of(process: impl AsFd) -> Option<Self> {
+        let said = pidfd_getfd(process, STDERR, PidfdGetfdFlags::empty()).ok()?;
+        let seals = fcntl_get_seals(&said).ok()?;
+        let is_it = seals.contains(SEALED) && fstat(&said).is_ok_and(|status| status.st_size.cast_unsigned() == ROOM);
+        is_it.then(|| Self(said.into()))
     }
 
     /// The end that is written to.
@@ -58,6 +73,9 @@ impl Words {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::process::{Child, Command};
+
+    use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
     use super::*;
 
@@ -70,6 +88,25 @@ mod tests {
         writeln!(words.writer().unwrap(), "{}two", " ".repeat(LAST)).unwrap();
         assert_eq!(words.last(), "two");
         assert!(words.all().starts_with("one\n"));
+    }
+
+    #[test]
+    fn the_words_of_a_process_are_found_again_and_nothing_else_is_taken_for_them() {
+        let words = Words::new().unwrap();
+        let started = |said: std::process::Stdio| Command::new("sleep").arg("100").stderr(said).spawn().unwrap();
+        let open = |child: &Child| {
+            let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+            pidfd_open(pid, PidfdFlags::empty()).unwrap()
+        };
+        let mut speaks = started(words.writer().unwrap().into());
+        let mut elsewhere = started(tempfile::tempfile().unwrap().into());
+        writeln!(words.writer().unwrap(), "said").unwrap();
+        assert_eq!(Words::of(open(&speaks)).unwrap().last(), "said");
+        assert!(Words::of(open(&elsewhere)).is_none());
+        for child in [&mut speaks, &mut elsewhere] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[test]

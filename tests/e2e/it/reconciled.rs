@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Stdio;
 
+use serde_json::Value;
 use testkit::eventually;
 
 use crate::installation::Installation;
@@ -149,4 +150,17 @@ fn a_run_whose_sandbox_is_taken_away_behind_it_gets_another() {
     belljar.start_host();
     assert!(held.wait().expect("wait for belljar").success());
     is_whole(&belljar);
+}
+
+#[test]
+fn what_a_runtime_said_is_read_when_the_host_agent_was_started_anew() {
+    let belljar = place();
+    let listed = belljar.done(&["sandbox", "list", "--json"]);
+    let sandbox: Value = serde_json::from_str(listed.lines().next().expect("a sandbox")).expect("a line of JSON");
+    let logs = || belljar.done(&["sandbox", "logs", sandbox["id"].as_str().expect("an id")]);
+    let before = logs();
+    assert!(before.contains("connected to the control plane"), "{before}");
+    belljar.replace_host();
+    let after = logs();
+    assert!(after.starts_with(before.trim_end()), "{before}\n{after}");
 }

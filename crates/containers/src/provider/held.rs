@@ -35,7 +35,7 @@ pub(super) struct Held {
     /// Set once, when it is given to a session that it was not made for.
     assigned: OnceLock<SessionId>,
     listener: OnceLock<UnixListener>,
-    /// Unset where another process made the sandbox: it alone held them.
+    /// Unset where another process made the sandbox and they are not found again.
     pub(super) words: OnceLock<Words>,
     /// Unset while the sandbox is being made; none where its process was gone when it was found.
     process: OnceLock<Option<Process>>,
@@ -87,6 +87,11 @@ impl Held {
 
     pub(super) fn lives(&self, process: Option<Process>) {
         // Called once for each sandbox.
+        if self.words.get().is_none()
+            && let Some(words) = process.as_ref().and_then(Words::of)
+        {
+            let _second = self.words.set(words);
+        }
         let _second = self.process.set(process);
     }
 
