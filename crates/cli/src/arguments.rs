@@ -53,7 +53,7 @@ pub enum ClientCommand {
         /// The session's id or name.
         session: String,
     },
-    /// Put a session away: its sandbox goes, its history and files stay, and a prompt opens it again.
+    /// Put a session away: a run under way is cancelled, its sandbox goes, its history and files stay, and a prompt opens it again.
     Archive {
         /// The session's id or name.
         session: String,
@@ -193,6 +193,9 @@ pub struct ListArguments {
     /// The page after this one, as the last page said.
     #[arg(long)]
     pub after: Option<String>,
+    /// Those that were put away instead of the others.
+    #[arg(long)]
+    pub archived: bool,
 }
 
 /// What sums are made by.

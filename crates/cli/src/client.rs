@@ -71,7 +71,7 @@ pub enum ClientError {
         source: std::io::Error,
     },
     /// There is no token to show.
-    #[error("no token: set BELLJAR_TOKEN, or run this as root on the machine where Belljar runs ({})", tried.display())]
+    #[error("no token: set BELLJAR_TOKEN, or run this as root on the machine where Belljar runs; there the first `belljar up` writes one ({})", tried.display())]
     NoToken {
         /// The file that holds the first token of this machine.
         tried: PathBuf,

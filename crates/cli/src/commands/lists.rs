@@ -102,15 +102,19 @@ pub(super) async fn sessions(client: &Client, arguments: &ListArguments, json: b
         .as_deref()
         .map(|after| format!("&after={}", encoded(after)))
         .unwrap_or_default();
+    let (archived, option) = match arguments.archived {
+        true => ("&archived=true", " --archived"),
+        false => ("", ""),
+    };
     let page: Value = client
-        .get(&format!("/sessions?limit={}{after}", arguments.limit))
+        .get(&format!("/sessions?limit={}{after}{archived}", arguments.limit))
         .await?;
     if json {
         return say(true, &page, "");
     }
     table(&page["sessions"], &SESSIONS, json)?;
     match page["next"].as_str() {
-        Some(next) => writeln!(std::io::stderr(), "more: belljar sessions --after {next}").map_err(output),
+        Some(next) => writeln!(std::io::stderr(), "more: belljar sessions{option} --after {next}").map_err(output),
         None => Ok(()),
     }
 }
