@@ -87,7 +87,7 @@ async fn write_lines(mut ordered: mpsc::Receiver<Bytes>, mut write: WriteHalf<im
             return error.to_string();
         }
     }
-    "a newer one took its place".to_owned()
+    "nobody orders by it any more: another took its place, or the sandbox goes".to_owned()
 }
 
 #[cfg(test)]
