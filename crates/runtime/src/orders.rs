@@ -190,13 +190,7 @@ impl Orders {
             ToRuntime::Prepare { on: true, grants } => self.granted.begin(grants).await,
             ToRuntime::Prepare { on: false, .. } => self.granted.end().await,
             ToRuntime::Start(start) => self.work.start(start).await,
-            ToRuntime::Call { call, limits } => {
-                let (hands, outbox) = (Arc::clone(&self.hands), self.outbox.clone());
-                self.tasks.spawn_until_stopped(async move {
-                    let result = hands.call(&call, &limits).await;
-                    outbox.say(ToControl::Result { result }).await;
-                });
-            }
+            ToRuntime::Call { call, limits } => self.work.call(call, limits),
             ToRuntime::Pulse => self.outbox.say(ToControl::Alive).await,
             ToRuntime::Stop { request, background } => {
                 if background {

@@ -1,4 +1,4 @@
-//! The loop that is under way, if one is.
+//! What is under way for the control plane: calls, and the loop, if it is here.
 
 use std::sync::Arc;
 
@@ -7,6 +7,8 @@ use lifecycle::{Stop, Tasks};
 use link::client::Client;
 use protocol::{Start, ToControl};
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::gateway::LinkGateway;
 use crate::grants::Granted;
@@ -23,12 +25,15 @@ pub(crate) struct Work {
     outbox: Outbox,
     tasks: Tasks,
     current: Option<Current>,
+    /// Has everybody leave the hands alone who gives them calls.
+    stop: Stop,
+    /// Those who may.
+    callers: TaskTracker,
 }
 
 struct Current {
     run: RunId,
     epoch: Epoch,
-    stop: Stop,
     task: JoinHandle<()>,
 }
 
@@ -47,7 +52,23 @@ impl Work {
             outbox: outbox.clone(),
             tasks: tasks.clone(),
             current: None,
+            stop: Stop::new(),
+            callers: TaskTracker::new(),
         }
+    }
+
+    /// Uses a tool for a loop that is elsewhere, and says what came of it.
+    pub(crate) fn call(&self, call: ToolCall, limits: RunLimits) {
+        let (hands, outbox, stop) = (Arc::clone(&self.hands), self.outbox.clone(), self.stop.clone());
+        let caller = self.callers.token();
+        self.tasks.spawn_until_stopped(async move {
+            let result = stop.run_until_cancelled(hands.call(&call, &limits)).await;
+            drop(caller);
+            let result = result.unwrap_or_else(|| {
+                ToolResult::error(call.id, "The call was stopped; what it had done by then stays done.")
+            });
+            outbox.say(ToControl::Result { result }).await;
+        });
     }
 
     /// Starts a loop in the place of the one before. The same order twice starts one loop.
@@ -60,11 +81,10 @@ impl Work {
             }
             self.stop(false).await;
         }
-        let stop = Stop::new();
+        let stop = self.stop.child_token();
         self.current = Some(Current {
             run: start.run,
             epoch: start.epoch,
-            stop: stop.clone(),
             task: self.tasks.spawn(run(
                 self.client.clone(),
                 Arc::clone(&self.hands),
@@ -72,24 +92,36 @@ impl Work {
                 self.outbox.clone(),
                 start,
                 stop,
+                self.callers.token(),
             )),
         });
     }
 
-    /// Ends the loop, and waits until every process of every call is dead; with `background` those in the background too.
+    /// Ends the loop and every call, and waits until every process of theirs is dead; with `background` those in the
+    /// background too.
     pub(crate) async fn stop(&mut self, background: bool) {
+        std::mem::take(&mut self.stop).cancel();
+        // One of them may be about to make a call, which would begin when everything else has ended.
+        let callers = std::mem::take(&mut self.callers);
+        callers.close();
+        callers.wait().await;
+        self.hands.stop(background).await;
         if let Some(current) = self.current.take() {
-            current.stop.cancel();
-            self.hands.stop(background).await;
             // A panic would have ended the process.
             let _ = current.task.await;
-        } else {
-            self.hands.stop(background).await;
         }
     }
 }
 
-async fn run(client: Client, hands: Arc<Hands>, granted: Arc<Granted>, outbox: Outbox, mut start: Start, stop: Stop) {
+async fn run(
+    client: Client,
+    hands: Arc<Hands>,
+    granted: Arc<Granted>,
+    outbox: Outbox,
+    mut start: Start,
+    stop: Stop,
+    caller: TaskTrackerToken,
+) {
     let mut grants = std::mem::take(&mut start.grants);
     if !start.tools.iter().any(|tool| tool == EXEC) {
         // Only code calls services and models, and every process of a sandbox could.
@@ -97,7 +129,7 @@ async fn run(client: Client, hands: Arc<Hands>, granted: Arc<Granted>, outbox: O
         grants.models.clear();
         grants.background_seconds = 0;
     }
-    granted.begin(grants).await;
+    stop.run_until_cancelled(granted.begin(grants)).await;
     let mut out_of_time = false;
     let cancel = async {
         tokio::select! {
@@ -106,6 +138,7 @@ async fn run(client: Client, hands: Arc<Hands>, granted: Arc<Granted>, outbox: O
         }
     };
     let end = agent::run_loop(&LinkGateway(&client), &LoopHands(&hands), &start, cancel).await;
+    drop(caller);
     granted.end().await;
     let failure = if out_of_time {
         Some(format!(

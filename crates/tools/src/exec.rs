@@ -73,12 +73,15 @@ impl Exec {
         self.start_ahead(tools);
     }
 
-    /// Ends the process that was started ahead, and starts no other.
-    pub(crate) async fn rest(&self) {
+    /// Starts no process ahead from now on, and ends the one that there is.
+    pub(crate) fn rest(&self) -> impl Future<Output = ()> + use<> {
         self.ahead.store(false, Ordering::Relaxed);
-        if let Some(spare) = self.take() {
-            // What cannot be ended here ends with its supervisor's input.
-            let _ = spare.end(Path::new("node")).await;
+        let spare = self.take();
+        async {
+            if let Some(spare) = spare {
+                // What cannot be ended here ends with its supervisor's input.
+                let _ = spare.end(Path::new("node")).await;
+            }
         }
     }
 

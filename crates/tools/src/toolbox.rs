@@ -133,9 +133,9 @@ impl Tools {
         self.exec.prepare(self);
     }
 
-    /// No run is on: ends the process that was started ahead.
-    pub async fn rest(&self) {
-        self.exec.rest().await;
+    /// No run is on: no process is started ahead from now on. To be awaited until the one that was is dead.
+    pub fn rest(&self) -> impl Future<Output = ()> + use<> {
+        self.exec.rest()
     }
 
     /// Uses a tool. Always answers: within `limits.tool_seconds` or soon after `stop`, and by then every process of the

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use testkit::S3Server;
 
 use crate::installation::Installation;
+use crate::jobs::{PLACEMENTS, watched};
 use crate::lots::is_full;
 use crate::transcript::Transcript;
 use crate::workspaces::{files, holds};
@@ -46,8 +47,20 @@ steps:
             await writeFile("moved/er/5", "written anew");
             await appendFile("large", "and its end");
             return "changed";
+  - when: { turn: 1, text: mark }
+    tools:
+      - name: write
+        input: { path: mark, content: "nobody wants it any more" }
+  - when: { turn: 1, text: look }
+    tools:
+      - name: safebash
+        input: { command: ls }
   - when: { text: make }
     text: "Made."
+  - when: { text: mark }
+    text: "Marked."
+  - when: { text: look }
+    text: "There is {{ result.0.text }}"
   - when: { text: change }
     text: "Changed."
   - when: { text: again }
@@ -95,8 +108,13 @@ const GONE: Duration = Duration::from_secs(600);
 
 /// An installation that plays this and keeps workspaces there.
 fn keeps_in(server: &S3Server, script: &str) -> Installation {
-    let sleepy = "---\nfreeze_after = \"500ms\"\nhibernate_after = \"2s\"\n";
-    let belljar = Installation::prepare(script, sleepy);
+    with_loops_in(PLACEMENTS[0], server, script)
+}
+
+/// The same, with loops in this place.
+fn with_loops_in(placement: &str, server: &S3Server, script: &str) -> Installation {
+    let keys = format!("---\nplacement = \"{placement}\"\nfreeze_after = \"500ms\"\nhibernate_after = \"2s\"\n");
+    let belljar = Installation::prepare(script, &keys);
     belljar.have_room();
     let keys = [("access", S3Server::ACCESS_KEY), ("secret", S3Server::SECRET_KEY)];
     let [access, secret] = keys.map(|(name, key)| {
@@ -226,6 +244,28 @@ fn while_a_bucket_is_gone_work_goes_on_and_all_is_kept_afterwards() {
     assert_eq!(files(&belljar, "s"), before);
     assert_eq!(belljar.file("s", &last), format!("file {count}"));
     belljar.transcript("s").assert_whole();
+}
+
+#[test]
+fn a_call_that_waits_for_files_is_not_made_once_its_run_is_cancelled() {
+    for placement in PLACEMENTS {
+        let mut server = S3Server::s3s();
+        let belljar = with_loops_in(placement, &server, JOB);
+        belljar.done(&["run", "--session", "s", "make files"]);
+        belljar.done(&["archive", "s"]);
+        is_now(&belljar, "s", "archived");
+        server.stop();
+        let mut run = watched(&belljar, &["run", "--session", "s", "mark it"]);
+        let is_called = |seen: &Transcript| seen.of("tool_started").any(|event| event["name"] == "write");
+        belljar.wait_for("s", "the call", is_called);
+        belljar.done(&["cancel", "s"]);
+        run.wait().expect("the run's watcher ends");
+        assert_eq!(belljar.transcript("s").last_state(), "cancelled", "{placement}");
+        server.start_again();
+        let there = belljar.done(&["run", "--session", "s", "look"]);
+        assert!(there.contains("old name"), "{placement}: {there}");
+        assert!(!there.contains("mark"), "{placement}: {there}");
+    }
 }
 
 #[test]

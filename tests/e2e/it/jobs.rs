@@ -57,7 +57,8 @@ steps:
     text: "Good day."
 "#;
 
-const PLACEMENTS: [&str; 2] = ["sandbox", "control-plane"];
+/// Where loops can be.
+pub(crate) const PLACEMENTS: [&str; 2] = ["sandbox", "control-plane"];
 
 fn placed(placement: &str) -> Installation {
     Installation::start_with(JOB, &format!("---\nplacement = \"{placement}\"\n"))
@@ -285,7 +286,8 @@ fn workers(belljar: &Installation) -> Vec<u32> {
     hands.flat_map(crate::processes::children).collect()
 }
 
-fn watched(belljar: &Installation, arguments: &[&str]) -> std::process::Child {
+/// A command that goes on beside the test.
+pub(crate) fn watched(belljar: &Installation, arguments: &[&str]) -> std::process::Child {
     let mut command: Command = belljar.command(arguments);
     command
         .stdout(Stdio::null())

@@ -1,7 +1,9 @@
 //! Sandboxes that are made ahead, in real processes that are killed.
 
+use std::fs;
+
 use serde_json::Value;
-use testkit::eventually_asked;
+use testkit::{eventually, eventually_asked};
 
 use crate::installation::Installation;
 
@@ -86,6 +88,30 @@ fn a_session_gets_what_was_made_ahead_whoever_is_killed() {
             .trim(),
         "x"
     );
+}
+
+/// What a runtime uses of its memory to answer, at least, in KiB: some 460; one that only waits uses 8.
+const ANSWERING: u64 = 128;
+
+/// Pages that nobody uses are the first to go where memory is short, and the kernel says which are used.
+#[test]
+fn what_a_warm_sandbox_answers_with_stays_in_memory() {
+    let belljar = Installation::start_with(JOB, "---\nwarm.least = 1\nfreeze_after = \"400ms\"\n");
+    warm(&belljar, &[]);
+    let [runtime] = belljar.first_processes()[..] else {
+        panic!("one sandbox has one first process");
+    };
+    let used = || -> u64 {
+        let pages = fs::read_to_string(format!("/proc/{runtime}/smaps_rollup")).expect("read what is in memory");
+        let line = pages.lines().find_map(|line| line.strip_prefix("Referenced:"));
+        let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        kibibytes.expect("what was used")
+    };
+    // What it does as it begins ends, too.
+    for _ in 0..5 {
+        fs::write(format!("/proc/{runtime}/clear_refs"), "1").expect("forget what was used");
+        eventually("its pages to be used again", || (used() >= ANSWERING).then_some(()));
+    }
 }
 
 #[test]

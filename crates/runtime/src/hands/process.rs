@@ -172,8 +172,7 @@ impl Process {
                 }
                 ToHands::Prepare { on: false, .. } => {
                     self.tools.grant(Grants::default());
-                    let tools = Arc::clone(&self.tools);
-                    self.tasks.spawn(async move { tools.rest().await });
+                    self.tasks.spawn(self.tools.rest());
                 }
                 ToHands::Call { call, limits } => self.call(call, limits),
                 ToHands::Cancel { call } => {
@@ -226,9 +225,9 @@ impl Process {
             programs.close();
             programs
         });
-        let (tools, answers) = (Arc::clone(&self.tools), self.answers.clone());
+        let (resting, answers) = (self.tools.rest(), self.answers.clone());
         self.tasks.spawn(async move {
-            tools.rest().await;
+            resting.await;
             ending.wait().await;
             if let Some(programs) = programs {
                 programs.wait().await;
