@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use domain::Delivery;
 
 /// The commands that ask a running control plane.
@@ -54,6 +54,9 @@ pub enum ClientCommand {
         session: String,
     },
     /// Put a session away: a run under way is cancelled, its sandbox goes, its history and files stay, and a prompt opens it again.
+    ///
+    /// What is kept nowhere but on its disk goes with the disk: folders such as node_modules/ and .venv/, what .belljarignore leaves out, and
+    /// everything that is not in /workspace.
     Archive {
         /// The session's id or name.
         session: String,
@@ -455,10 +458,13 @@ pub enum SandboxCommand {
     ///
     /// After --all none is made before somebody needs one: not ahead, and not to build an image in. A build that was under way is tried
     /// again then.
-    #[command(after_help = "Examples:\n  belljar sandbox rm 0123456789ab\n  belljar sandbox rm --all --yes")]
+    #[command(
+        after_help = "Examples:\n  belljar sandbox rm 0123456789ab\n  belljar sandbox rm --all --yes",
+        group = ArgGroup::new("which").args(["sandbox", "all"]).required(true)
+    )]
     Rm {
         /// The sandbox's id, or its last twelve digits, as they are listed.
-        #[arg(value_parser = sandbox_name, required_unless_present = "all", conflicts_with = "all")]
+        #[arg(value_parser = sandbox_name)]
         sandbox: Option<String>,
         /// Every sandbox: running, frozen, made ahead, and those in which images are built.
         #[arg(long)]

@@ -7,7 +7,7 @@ mod group;
 
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sandbox::ProviderError;
 
@@ -31,6 +31,14 @@ struct Hierarchy {
     mounted: PathBuf,
     /// None for version 2.
     controllers: Option<Vec<String>>,
+}
+
+impl Hierarchy {
+    /// The folder in which those of version 1 are mounted side by side.
+    fn root(&self) -> Option<PathBuf> {
+        self.controllers.as_ref()?;
+        self.mounted.parent().map(Path::to_owned)
+    }
 }
 
 fn memory_of_the_machine() -> io::Result<u64> {
@@ -71,8 +79,12 @@ impl Hierarchies {
             .iter()
             .find(|hierarchy| hierarchy.controllers.is_none())
             .map(folder);
+        let mut roots: Vec<_> = self.all.iter().filter_map(Hierarchy::root).collect();
+        roots.dedup();
         Group {
             every: self.all.iter().map(folder).collect(),
+            path: Path::new(&self.parent).join(name),
+            roots,
             freezer: of("freezer"),
             memory: of("memory"),
             processor: of("cpuacct"),

@@ -179,12 +179,18 @@ fn plain(from: File, mut take: impl FnMut(Bytes) -> bool) -> io::Result<()> {
     }
     // Several programs write more than one frame.
     while !from.fill_buf()?.is_empty() {
-        let mut frame = StreamingDecoder::new(&mut from).map_err(io::Error::other)?;
-        if !hand_on(&mut frame, &mut take)? {
+        let mut frame = StreamingDecoder::new(&mut from).map_err(damaged)?;
+        if !hand_on(&mut frame, &mut take).map_err(damaged)? {
             break;
         }
     }
     Ok(())
+}
+
+fn damaged(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!(
+        "what zstd compressed ends too early or is damaged ({error}): copy or export the file again; `zstd --test` tells whether one is whole"
+    ))
 }
 
 /// False: nobody wants more.
@@ -240,6 +246,7 @@ mod tests {
             [&words[..], &words[..]].concat()
         );
         assert_eq!(read(&words).expect("plain"), words);
-        assert!(read(&frame[..frame.len() / 2]).is_err(), "cut short");
+        let cut = read(&frame[..frame.len() / 2]).expect_err("cut short").to_string();
+        assert!(cut.contains("ends too early or is damaged"), "{cut}");
     }
 }

@@ -61,9 +61,12 @@ const LIST: [Column; 9] = [
 ];
 
 /// How each is, the list says too.
-const STATS: [Column; 7] = [
+const STATS: [Column; 8] = [
     Column::left("SANDBOX", |row| last_digits(&row["id"])),
     Column::left("SESSION", whose),
+    Column::optional("NAME", |row| text(&row["session_key"]))
+        .shrinks(5, 8)
+        .goes(8),
     Column::left("STATE", state).shrinks(1, 8).goes(3),
     Column::right("MEMORY MiB", |row| mebibytes(&row["memory_bytes"])),
     Column::right("CPU s", |row| seconds(&row["cpu_micros"])),

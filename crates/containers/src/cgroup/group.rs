@@ -21,6 +21,10 @@ const LOOK_AGAIN: Duration = Duration::from_micros(200);
 #[derive(Clone, Debug)]
 pub struct Group {
     pub(super) every: Vec<PathBuf>,
+    /// Where each of them is in its hierarchy.
+    pub(super) path: PathBuf,
+    /// The folders in which hierarchies of version 1 are mounted side by side.
+    pub(super) roots: Vec<PathBuf>,
     pub(super) freezer: Option<PathBuf>,
     pub(super) memory: Option<PathBuf>,
     pub(super) processor: Option<PathBuf>,
@@ -87,9 +91,23 @@ impl Group {
             }
             Ok(gone)
         })?;
+        self.remove_what_is_none()?;
         for process in killed.into_values() {
             process.ends_within(PATIENCE);
             process.bury();
+        }
+        Ok(())
+    }
+
+    /// Where the kernel has a hierarchy that is not mounted, gVisor makes ordinary folders in place of groups and leaves them.
+    fn remove_what_is_none(&self) -> io::Result<()> {
+        for root in &self.roots {
+            for entry in fs::read_dir(root)? {
+                let folder = entry?.path().join(&self.path);
+                if !self.every.contains(&folder) && folder.is_dir() {
+                    unless_missing(fs::remove_dir_all(&folder))?;
+                }
+            }
         }
         Ok(())
     }

@@ -79,3 +79,25 @@ fn each_kind_of_machine_is_understood() {
     );
     assert_eq!(group.memory, None);
 }
+
+#[test]
+fn folders_in_place_of_groups_are_removed_with_them() {
+    let root = tempfile::tempdir().unwrap();
+    let machine = Hierarchies {
+        all: vec![Hierarchy {
+            mounted: root.path().join("freezer"),
+            controllers: Some(vec!["freezer".into()]),
+        }],
+        parent: "belljar".into(),
+    };
+    for controller in ["freezer", "hugetlb"] {
+        fs::create_dir_all(root.path().join(controller).join("belljar/one")).unwrap();
+        fs::create_dir_all(root.path().join(controller).join("belljar/other")).unwrap();
+    }
+    fs::write(root.path().join("hugetlb/belljar/one/cgroup.procs"), "1").unwrap();
+    machine.group("one").remove().unwrap();
+    for controller in ["freezer", "hugetlb"] {
+        let of_it = |name| root.path().join(controller).join("belljar").join(name).exists();
+        assert_eq!((of_it("one"), of_it("other")), (false, true), "{controller}");
+    }
+}
