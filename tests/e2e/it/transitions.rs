@@ -314,7 +314,9 @@ fn look(belljar: &Installation, session: &str) -> String {
             .success()
             .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     });
-    let mut names: Vec<_> = listed.lines().map(str::to_owned).collect();
+    // Of an empty workspace it says in words that there is nothing.
+    let names = listed.lines().filter(|line| line.starts_with("/workspace/"));
+    let mut names: Vec<_> = names.map(str::to_owned).collect();
     names.sort();
     if names.is_empty() {
         return String::new();
