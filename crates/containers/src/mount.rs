@@ -16,6 +16,9 @@ use sandbox::ProviderError;
 
 use crate::attempt::Attempt;
 
+/// What statfs says of tmpfs.
+pub(crate) const TMPFS: u64 = 0x0102_1994;
+
 /// Room for the records of thousands of sandboxes.
 const RUN_BYTES: u64 = 256 << 20;
 
@@ -54,7 +57,6 @@ pub fn tmpfs(bytes: u64, mode: &str, owner: u32) -> io::Result<OwnedFd> {
 /// # Errors
 /// Where it cannot be mounted.
 pub fn hold_in_memory(folder: &Path) -> Result<(), ProviderError> {
-    const TMPFS: u64 = 0x0102_1994;
     let attempt = || format!("mount a tmpfs at {}", folder.display());
     // The type of the field differs between architectures; the number fits each.
     if rustix::fs::statfs(folder).attempt(attempt)?.f_type as u64 == TMPFS {

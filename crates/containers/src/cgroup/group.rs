@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use sandbox::SandboxUsage;
 
 use crate::attempt::unless_missing;
+use crate::mount::TMPFS;
 use crate::process::Process;
 
 /// How long processes may take to stand still, or to be gone.
@@ -91,10 +93,12 @@ impl Group {
             }
             Ok(gone)
         })?;
-        self.remove_what_is_none()?;
         for process in killed.into_values() {
             process.ends_within(PATIENCE);
             process.bury();
+        }
+        if let Err(error) = self.remove_what_is_none() {
+            tracing::warn!(path = %self.path.display(), %error, "an empty folder in place of a cgroup stays");
         }
         Ok(())
     }
@@ -102,9 +106,19 @@ impl Group {
     /// Where the kernel has a hierarchy that is not mounted, gVisor makes ordinary folders in place of groups and leaves them.
     fn remove_what_is_none(&self) -> io::Result<()> {
         for root in &self.roots {
+            // Where groups are mounted side by side is a file system of its own; anywhere else nothing is looked for.
+            if rustix::fs::statfs(root)?.f_type as u64 != TMPFS {
+                continue;
+            }
+            let device = fs::symlink_metadata(root)?.dev();
             for entry in fs::read_dir(root)? {
-                let folder = entry?.path().join(&self.path);
-                if !self.every.contains(&folder) && folder.is_dir() {
+                let place = entry?.path();
+                let folder = place.join(&self.path);
+                // What is on another device is a real group, of a hierarchy that was mounted later.
+                let mut steps = folder.ancestors().take_while(|step| *step != root);
+                let is_ordinary = steps
+                    .all(|step| fs::symlink_metadata(step).is_ok_and(|about| about.is_dir() && about.dev() == device));
+                if is_ordinary {
                     unless_missing(fs::remove_dir_all(&folder))?;
                 }
             }

@@ -82,7 +82,7 @@ fn each_kind_of_machine_is_understood() {
 
 #[test]
 fn folders_in_place_of_groups_are_removed_with_them() {
-    let root = tempfile::tempdir().unwrap();
+    let root = tempfile::tempdir_in("/dev/shm").unwrap();
     let machine = Hierarchies {
         all: vec![Hierarchy {
             mounted: root.path().join("freezer"),
@@ -95,7 +95,11 @@ fn folders_in_place_of_groups_are_removed_with_them() {
         fs::create_dir_all(root.path().join(controller).join("belljar/other")).unwrap();
     }
     fs::write(root.path().join("hugetlb/belljar/one/cgroup.procs"), "1").unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::create_dir_all(elsewhere.path().join("belljar/one")).unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), root.path().join("link")).unwrap();
     machine.group("one").remove().unwrap();
+    assert!(elsewhere.path().join("belljar/one").exists(), "a link was followed");
     for controller in ["freezer", "hugetlb"] {
         let of_it = |name| root.path().join(controller).join("belljar").join(name).exists();
         assert_eq!((of_it("one"), of_it("other")), (false, true), "{controller}");
