@@ -31,9 +31,6 @@ def name(error):
     return errno.errorcode[error.errno]
 "#;
 
-/// What a group's memory may pass its limit by: the kernel takes pages of its own that it cannot do without.
-const OF_THE_KERNEL: u64 = 1 << 20;
-
 /// What each takes, how, and what may refuse it.
 const BOMBS: [(&str, &str, &[&str]); 5] = [
     (
@@ -182,9 +179,8 @@ async fn threat_017_bombs_harm_their_sandbox_alone(by: By) {
         assert!(refusals.contains(&refused.as_str()), "{what}: {refused}");
         report(&format!("a bomb of {what}"), &go_on(&neighbour, &mut written).await);
         let usage = world.provider.usage(sandbox.spec.id).await.unwrap();
-        let memory = sandbox.spec.limits.memory_bytes + OF_THE_KERNEL;
         assert!(
-            usage.pids <= LIMITS.pids && usage.memory_bytes <= memory,
+            usage.pids <= LIMITS.pids && usage.memory_bytes <= sandbox.spec.limits.memory_bytes,
             "{what}: {usage:?}"
         );
         // While it is at it.
