@@ -8,7 +8,6 @@ use link::client::Client;
 use protocol::{Start, ToControl};
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::gateway::LinkGateway;
 use crate::grants::Granted;
@@ -27,7 +26,7 @@ pub(crate) struct Work {
     current: Option<Current>,
     /// Has everybody leave the hands alone who gives them calls.
     stop: Stop,
-    /// Those who may.
+    /// Those who may. Closed, so that it can be waited for; whoever comes when it is empty finds the stop cancelled.
     callers: TaskTracker,
 }
 
@@ -45,6 +44,8 @@ impl Work {
         outbox: &Outbox,
         tasks: &Tasks,
     ) -> Self {
+        let callers = TaskTracker::new();
+        callers.close();
         Self {
             client: client.clone(),
             hands: Arc::clone(hands),
@@ -53,19 +54,18 @@ impl Work {
             tasks: tasks.clone(),
             current: None,
             stop: Stop::new(),
-            callers: TaskTracker::new(),
+            callers,
         }
     }
 
     /// Uses a tool for a loop that is elsewhere, and says what came of it.
     pub(crate) fn call(&self, call: ToolCall, limits: RunLimits) {
-        let (hands, outbox, stop) = (Arc::clone(&self.hands), self.outbox.clone(), self.stop.clone());
-        let caller = self.callers.token();
+        let (hands, outbox) = (Arc::clone(&self.hands), self.outbox.clone());
+        let (stop, callers) = (self.stop.clone(), self.callers.clone());
         self.tasks.spawn_until_stopped(async move {
-            let result = stop.run_until_cancelled(hands.call(&call, &limits)).await;
-            drop(caller);
-            let result = result.unwrap_or_else(|| {
-                ToolResult::error(call.id, "The call was stopped; what it had done by then stays done.")
+            let calling = stop.run_until_cancelled(hands.call(&call, &limits));
+            let result = callers.track_future(calling).await.unwrap_or_else(|| {
+                ToolResult::error(call.id, "The call was stopped before it began, or in the middle.")
             });
             outbox.say(ToControl::Result { result }).await;
         });
@@ -92,7 +92,7 @@ impl Work {
                 self.outbox.clone(),
                 start,
                 stop,
-                self.callers.token(),
+                self.callers.clone(),
             )),
         });
     }
@@ -102,9 +102,7 @@ impl Work {
     pub(crate) async fn stop(&mut self, background: bool) {
         std::mem::take(&mut self.stop).cancel();
         // One of them may be about to make a call, which would begin when everything else has ended.
-        let callers = std::mem::take(&mut self.callers);
-        callers.close();
-        callers.wait().await;
+        self.callers.wait().await;
         self.hands.stop(background).await;
         if let Some(current) = self.current.take() {
             // A panic would have ended the process.
@@ -120,7 +118,7 @@ async fn run(
     outbox: Outbox,
     mut start: Start,
     stop: Stop,
-    caller: TaskTrackerToken,
+    callers: TaskTracker,
 ) {
     let mut grants = std::mem::take(&mut start.grants);
     if !start.tools.iter().any(|tool| tool == EXEC) {
@@ -129,7 +127,7 @@ async fn run(
         grants.models.clear();
         grants.background_seconds = 0;
     }
-    stop.run_until_cancelled(granted.begin(grants)).await;
+    granted.begin(grants).await;
     let mut out_of_time = false;
     let cancel = async {
         tokio::select! {
@@ -137,8 +135,10 @@ async fn run(
             () = tokio::time::sleep(start.limits.wall()) => out_of_time = true,
         }
     };
-    let end = agent::run_loop(&LinkGateway(&client), &LoopHands(&hands), &start, cancel).await;
-    drop(caller);
+    let (gateway, hands) = (LinkGateway(&client), LoopHands(&hands));
+    let end = callers
+        .track_future(agent::run_loop(&gateway, &hands, &start, cancel))
+        .await;
     granted.end().await;
     let failure = if out_of_time {
         Some(format!(
