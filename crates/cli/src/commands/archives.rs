@@ -179,17 +179,17 @@ fn plain(from: File, mut take: impl FnMut(Bytes) -> bool) -> io::Result<()> {
     }
     // Several programs write more than one frame.
     while !from.fill_buf()?.is_empty() {
-        let mut frame = StreamingDecoder::new(&mut from).map_err(damaged)?;
-        if !hand_on(&mut frame, &mut take).map_err(damaged)? {
+        let mut frame = StreamingDecoder::new(&mut from).map_err(unreadable)?;
+        if !hand_on(&mut frame, &mut take).map_err(unreadable)? {
             break;
         }
     }
     Ok(())
 }
 
-fn damaged(error: impl std::fmt::Display) -> io::Error {
+fn unreadable(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!(
-        "what zstd compressed ends too early or is damaged ({error}): copy or export the file again; `zstd --test` tells whether one is whole"
+        "what zstd compressed cannot be read to its end ({error}): if the file was cut or damaged, copy or export it again"
     ))
 }
 
@@ -247,6 +247,6 @@ mod tests {
         );
         assert_eq!(read(&words).expect("plain"), words);
         let cut = read(&frame[..frame.len() / 2]).expect_err("cut short").to_string();
-        assert!(cut.contains("ends too early or is damaged"), "{cut}");
+        assert!(cut.contains("cannot be read to its end"), "{cut}");
     }
 }
