@@ -314,8 +314,8 @@ fn look(belljar: &Installation, session: &str) -> String {
             .success()
             .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     });
-    // Of an empty workspace it says in words that there is nothing.
-    let names = listed.lines().filter(|line| line.starts_with("/workspace/"));
+    // What it says of a command that says nothing.
+    let names = listed.lines().filter(|line| *line != "[no output]");
     let mut names: Vec<_> = names.map(str::to_owned).collect();
     names.sort();
     if names.is_empty() {
