@@ -11,6 +11,7 @@ use domain::{ResultPart, RunLimits, ToolCall, ToolCallId, ToolResult};
 use lifecycle::Tasks;
 use protocol::{FileEntry, FileRequest, FromHands, Grants, ToControl, ToHands};
 use rustix::fs::{FileType, fstat};
+use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
@@ -24,6 +25,9 @@ const GRACE: Duration = Duration::from_secs(15);
 
 /// How long the hands may take for what they do at once; then they are replaced.
 pub(super) const PROMPT: Duration = Duration::from_secs(20);
+
+/// How long an order may wait for a place among [`ORDERS`]: hands that read none for so long are replaced.
+const TAKEN: Duration = Duration::from_secs(5);
 
 /// How long they may take to kill what is under way; then everything is killed from here.
 const STOP: Duration = Duration::from_millis(1_500);
@@ -362,11 +366,11 @@ impl Shared {
         }
     }
 
-    /// False: there are no hands.
+    /// False: there are no hands, or they take no orders and are replaced.
     pub(super) async fn order(&self, order: ToHands) -> bool {
         let orders = self.state().orders.clone();
         match orders {
-            Some(orders) => orders.send(order).await.is_ok(),
+            Some(orders) => passed(&orders, order, &self.replace).await,
             None => false,
         }
     }
@@ -378,6 +382,15 @@ impl Shared {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether hands took an order. Those that should have, and do not, are to be replaced.
+async fn passed(orders: &mpsc::Sender<ToHands>, order: ToHands, replace: &Notify) -> bool {
+    let sent = orders.send_timeout(order, TAKEN).await;
+    if let Err(SendTimeoutError::Timeout(_)) = sent {
+        replace.notify_one();
+    }
+    sent.is_ok()
 }
 
 /// A call that is waited for. When nobody waits any more, its processes die.
@@ -406,4 +419,37 @@ fn interrupted(call: &ToolCall) -> ToolResult {
         "The call was interrupted: the process that uses tools was lost (killed, or out of memory) and is replaced. \
          What the call had done by then may have taken effect; look before you do it again.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn hands_that_take_no_orders_are_replaced() {
+        let (replace, order) = (Notify::new(), ToHands::from(Prepared::default()));
+        let (orders, mut ordered) = mpsc::channel(1);
+        assert!(passed(&orders, order.clone(), &replace).await);
+        let waits = passed(&orders, order.clone(), &replace);
+        let takes = async { ordered.recv().await.is_some() };
+        assert_eq!(
+            tokio::join!(waits, takes),
+            (true, true),
+            "one that only waits is passed on"
+        );
+        assert!(timeout(Duration::ZERO, replace.notified()).await.is_err(), "they read");
+
+        assert!(!passed(&orders, order.clone(), &replace).await);
+        assert!(
+            timeout(Duration::ZERO, replace.notified()).await.is_ok(),
+            "they are not replaced"
+        );
+
+        drop(ordered);
+        assert!(!passed(&orders, order, &replace).await);
+        assert!(
+            timeout(Duration::ZERO, replace.notified()).await.is_err(),
+            "they are gone already"
+        );
+    }
 }
