@@ -29,8 +29,8 @@ pub(crate) fn of_group(name: &str) -> Vec<u32> {
     all().into_iter().map(|(number, _)| number).filter(belongs).collect()
 }
 
-/// What a sandbox has as long as it lives: PID 1, the hands, and who watches the workspace.
-const PERMANENT: [&str; 3] = ["pid1 listed", "hands", "sync"];
+/// What a sandbox has as long as it lives: PID 1, the hands, who watches the workspace, and who waits to start a program.
+const PERMANENT: [&str; 4] = ["pid1 listed", "hands", "sync", "supervise"];
 
 /// All processes of a sandbox, as soon as there are those that every one has and no others.
 pub(crate) async fn of_idle_sandbox(sandbox: &str) -> anyhow::Result<Vec<u32>> {
@@ -39,13 +39,11 @@ pub(crate) async fn of_idle_sandbox(sandbox: &str) -> anyhow::Result<Vec<u32>> {
         let of_sandbox = of_group(sandbox);
         let role = |number: &u32| {
             let line = command_line(*number);
-            PERMANENT
-                .iter()
-                .position(|role| line.ends_with(&format!("belljar-runtime {role}")))
+            PERMANENT.iter().position(|role| line.ends_with(&format!(" {role}")))
         };
         let mut roles: Vec<_> = of_sandbox.iter().map(role).collect();
         roles.sort_unstable();
-        if roles == [Some(0), Some(1), Some(2)] {
+        if roles == [Some(0), Some(1), Some(2), Some(3)] {
             return Ok(of_sandbox);
         }
         if Instant::now() > until {

@@ -19,7 +19,7 @@ impl Room {
     pub(super) async fn idling(&self, docker: Option<&Docker>) -> anyhow::Result<Vec<Measure>> {
         let alone = Measure::value(
             "S8",
-            "memory of an idle sandbox: PID 1, hands, sync (PSS)",
+            "memory of an idle sandbox: all its processes (PSS)",
             "MiB",
             self.used(0).await?,
         );

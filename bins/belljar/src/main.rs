@@ -78,9 +78,8 @@ fn main() -> ExitCode {
     #[cfg(all(target_os = "linux", not(client_alone)))]
     {
         // The supervisor of a tool's processes is this same file; it is no command for people.
-        let mut words = std::env::args_os().skip(1);
-        if words.next().is_some_and(|word| word == dev::SUPERVISE) {
-            return tools::supervise(words);
+        if std::env::args_os().nth(1).is_some_and(|word| word == dev::SUPERVISE) {
+            return tools::supervise();
         }
     }
     let arguments = Arguments::parse();

@@ -4,8 +4,8 @@
 //! loop, and reaps. It never opens a file that a user may have made and never runs what a model asked for. **Hands**
 //! (`hands`) are the same file run as the sandbox's user, without a capability and without a token; they use the tools and
 //! open the files, and talk to PID 1 over a socketpair. A **supervisor** (`supervise`) stands over each program that a
-//! tool starts, so that nothing of a call survives it. A **watcher** (`sync`), a user's process too, sees what changes in the
-//! workspace and has it kept outside.
+//! tool starts, so that nothing of a call survives it; one waits for the next program. A **watcher** (`sync`), a user's
+//! process too, sees what changes in the workspace and has it kept outside.
 //!
 //! Whoever breaks the hands has won what the sandbox's user has, and nothing more: PID 1 believes them no result but of a
 //! call that it made, takes no order from them, and replaces them when they die or do not answer.

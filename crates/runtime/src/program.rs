@@ -18,7 +18,7 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
     end_at_a_panic();
     let role = arguments.next();
     let ended = match role.as_ref().and_then(|role| role.to_str()) {
-        Some("supervise") => return tools::supervise(arguments),
+        Some("supervise") => return tools::supervise(),
         Some(sandbox::inside::RUNTIME_ARGUMENT) => {
             log::to_stderr();
             let about_the_list = arguments.next();

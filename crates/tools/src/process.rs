@@ -6,17 +6,20 @@ use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lifecycle::Stop;
+use rustix::io::Errno;
+use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::process::{Child, ChildStdin};
+use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::Instant;
 
 use crate::Settings;
-use crate::supervise::Confinement;
+use crate::supervise::{Confinement, Order};
 
 /// How long a supervisor may take to kill everything before its call is answered without it.
 const KILL_WAIT: Duration = Duration::from_secs(5);
@@ -31,6 +34,17 @@ pub(crate) struct Launcher {
     supervisor: Vec<OsString>,
     workspace: PathBuf,
     environment: Mutex<Arc<BTreeMap<String, String>>>,
+    /// A supervisor is started before its program is known.
+    ahead: AtomicBool,
+    spare: Mutex<Option<Supervisor>>,
+}
+
+/// A supervisor that waits for its order. Dropped, it ends.
+#[derive(Debug)]
+struct Supervisor {
+    process: Child,
+    input: ChildStdin,
+    output: pipe::Receiver,
 }
 
 /// A program to be started.
@@ -90,6 +104,22 @@ impl Launcher {
             supervisor: settings.supervisor.clone(),
             workspace,
             environment: Mutex::new(Arc::new(settings.environment.clone())),
+            ahead: AtomicBool::new(false),
+            spare: Mutex::default(),
+        }
+    }
+
+    /// Keeps a supervisor started ahead from now on. To be called within a tokio runtime.
+    pub(crate) fn stand_by(&self) {
+        self.ahead.store(true, Ordering::Relaxed);
+        self.start_ahead();
+    }
+
+    fn start_ahead(&self) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.ahead.load(Ordering::Relaxed) && spare.is_none() {
+            // Why it cannot be started is said to the call that needs it.
+            *spare = Supervisor::start(&self.supervisor).ok();
         }
     }
 
@@ -108,39 +138,74 @@ impl Launcher {
             program: program.path.to_owned(),
             source,
         };
-        let (supervisor, leading) = self
-            .supervisor
+        let order = Order {
+            program: program.path.to_owned(),
+            arguments: program.arguments.to_vec(),
+            environment: program.environment.clone(),
+            folder: self.workspace.clone(),
+            pass_input: program.input,
+            confinement: program.confinement.cloned(),
+        };
+        let order = order.written().map_err(failed)?;
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // One that died meanwhile is no trouble.
+        let supervisor = match spare.filter(|spare| spare.tell(&order).is_ok()) {
+            Some(told) => told,
+            None => {
+                let new = Supervisor::start(&self.supervisor).map_err(failed)?;
+                match new.tell(&order) {
+                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
+                    // What has died already has said why.
+                    _ => new,
+                }
+            }
+        };
+        // Beside the program, which has to begin.
+        self.start_ahead();
+        Ok(Running {
+            supervisor: supervisor.process,
+            input: Some(supervisor.input),
+            output: supervisor.output,
+        })
+    }
+}
+
+impl Supervisor {
+    /// Starts one, without environment.
+    fn start(words: &[OsString]) -> io::Result<Self> {
+        let (program, leading) = words
             .split_first()
-            .ok_or_else(|| failed(io::Error::new(io::ErrorKind::InvalidInput, "no supervisor is set")))?;
-        let (output, writer) = io::pipe().map_err(failed)?;
-        let mut command = tokio::process::Command::new(supervisor);
-        command.args(leading);
-        if let Some(confinement) = program.confinement {
-            command.arg("--confine").arg(confinement.to_json());
-        }
-        if program.input {
-            command.arg("--pass-input");
-        }
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no supervisor is set"))?;
+        let (output, writer) = io::pipe()?;
+        let mut command = Command::new(program);
         command
-            .arg("--")
-            .arg(program.path)
-            .args(program.arguments)
+            .args(leading)
             .env_clear()
-            .envs(program.environment)
-            .current_dir(&self.workspace)
             .stdin(Stdio::piped())
-            .stdout(writer.try_clone().map_err(failed)?)
+            .stdout(writer.try_clone()?)
             .stderr(writer);
-        let mut supervisor = command.spawn().map_err(failed)?;
+        let mut process = command.spawn()?;
         // It holds the writing ends: only the program's own may stay open.
         drop(command);
-        let input = supervisor.stdin.take();
-        let output = pipe::Receiver::from_owned_fd(output.into()).map_err(failed)?;
-        Ok(Running {
-            supervisor,
-            input,
-            output,
-        })
+        let input = process.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let output = pipe::Receiver::from_owned_fd(output.into())?;
+        Ok(Self { process, input, output })
+    }
+
+    /// Tells it what to start, for which its pipe has to be large enough: it is empty.
+    fn tell(&self, order: &[u8]) -> io::Result<()> {
+        if fcntl_getpipe_size(&self.input)? < order.len() {
+            fcntl_setpipe_size(&self.input, order.len())?;
+        }
+        let mut left = order;
+        while !left.is_empty() {
+            match rustix::io::write(&self.input, left) {
+                Ok(written) => left = &left[written..],
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
     }
 }
 

@@ -17,8 +17,7 @@ pub struct Settings {
     pub services: Option<PathBuf>,
     /// The whole environment of the programs that tools start; holds no secret.
     pub environment: BTreeMap<String, String>,
-    /// The command that supervises a program, to which [`supervise`](crate::supervise)'s arguments are added:
-    /// `/proc/self/exe supervise`, say.
+    /// The command that becomes a program's supervisor ([`supervise`](crate::supervise)): `/proc/self/exe supervise`, say.
     pub supervisor: Vec<OsString>,
     /// Mebibytes of heap that code in `exec` may use.
     pub exec_heap_mib: u32,

@@ -1,15 +1,16 @@
 //! The supervisor of a call's processes.
 //!
 //! A process of its own between the hands and a program. It is a child-subreaper, so whoever is descended from the program,
-//! however often it forked away, becomes its child sooner or later. Its standard input is a pipe that nobody writes to for
-//! its sake: when the other end closes, by intent or because the hands died, it kills everything beneath it and ends.
+//! however often it forked away, becomes its child sooner or later. On its standard input it is told what to start
+//! ([`Order`]), so that it can be started before that is known. Nothing more is written there for its sake: when the other
+//! end closes, by intent or because the hands died, it kills everything beneath it and ends.
 
 mod confine;
 mod descendants;
+mod order;
 
-use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, WaitOptions, WaitStatus};
 
 pub(crate) use confine::Confinement;
+pub(crate) use order::Order;
 
 use crate::process::NOT_STARTED;
 
@@ -32,49 +34,43 @@ const REAP_EVERY: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// The program could not be started or watched.
 #[derive(Debug, thiserror::Error)]
 enum SuperviseError {
-    #[error("a supervisor's arguments are [--confine JSON] [--pass-input] -- PROGRAM ARGUMENT…, not {0:?}")]
-    Usage(OsString),
-    #[error("cannot become the supervisor of {program:?}: {attempt}")]
+    #[error("cannot become a supervisor: {attempt}")]
     Prepare {
-        program: OsString,
         attempt: &'static str,
         #[source]
         source: io::Error,
     },
+    #[error("cannot understand on standard input what to start")]
+    Order(#[source] io::Error),
     #[error("cannot confine {program:?}")]
     Confine {
-        program: OsString,
+        program: PathBuf,
         #[source]
         source: confine::ConfineError,
     },
     #[error("cannot start {program:?}")]
     Start {
-        program: OsString,
+        program: PathBuf,
         #[source]
         source: io::Error,
     },
     #[error("cannot watch {program:?}")]
     Watch {
-        program: OsString,
+        program: PathBuf,
         #[source]
         source: io::Error,
     },
 }
 
-struct Order {
-    confinement: Option<Confinement>,
-    pass_input: bool,
-    program: OsString,
-    arguments: Vec<OsString>,
-}
-
 /// Runs a program and lets nothing of it outlive the call: the whole of a supervisor's `main`.
 ///
-/// Arguments: `[--confine JSON] [--pass-input] -- PROGRAM ARGUMENT…`. This process adopts every descendant of the program;
-/// when the program ends, or the other end of its own standard input is closed, it kills them all and exits, with the
-/// program's code (128 + n after signal n; 125 where the program could not be started, and says why on standard error).
-pub fn supervise(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    match Order::parse(arguments).and_then(|order| run(&order)) {
+/// What to run is read from standard input, of which the program gets the rest if it is to have one. This process adopts
+/// every descendant of the program; when the program ends, or the other end of standard input is closed, it kills them all
+/// and exits, with the program's code (128 + n after signal n; 125 where the program could not be started, and says why on
+/// standard error; 0 where it was never told what to start).
+#[must_use]
+pub fn supervise() -> ExitCode {
+    match prepare().and_then(obey) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             // The hands read this as the program's output.
@@ -84,77 +80,87 @@ pub fn supervise(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-impl Order {
-    fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Self, SuperviseError> {
-        let (mut confinement, mut pass_input) = (None, false);
-        loop {
-            let argument = arguments.next().unwrap_or_default();
-            match argument.to_str() {
-                Some("--confine") => {
-                    let text = arguments.next().unwrap_or_default();
-                    let parsed = text.to_str().and_then(Confinement::from_json);
-                    confinement = Some(parsed.ok_or(SuperviseError::Usage(text))?);
-                }
-                Some("--pass-input") => pass_input = true,
-                Some("--") => break,
-                _ => return Err(SuperviseError::Usage(argument)),
-            }
+/// What stood in this process's place in the order in which the kernel kills when memory runs out.
+struct Spared {
+    score: File,
+    before: String,
+}
+
+/// Becomes a supervisor, whose program will be killed before the hands when memory runs out.
+fn prepare() -> Result<Option<Spared>, SuperviseError> {
+    let attempt = |attempt| {
+        move |errno: Errno| SuperviseError::Prepare {
+            attempt,
+            source: errno.into(),
         }
-        let program = arguments
-            .next()
-            .ok_or_else(|| SuperviseError::Usage("no program".into()))?;
-        Ok(Self {
-            confinement,
-            pass_input,
-            program,
-            arguments: arguments.collect(),
-        })
+    };
+    // Fails for the leader of a group, which is alone in it already.
+    let _ = rustix::process::setsid();
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(attempt("adopt its children"))?;
+    rustix::thread::set_no_new_privs(true).map_err(attempt("give up set-uid programs"))?;
+    let no_core = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    rustix::process::setrlimit(Resource::Core, no_core).map_err(attempt("forbid core files"))?;
+    Ok(Spared::offer())
+}
+
+impl Spared {
+    /// Has this process and what it starts killed first. Where that cannot be said, the kernel chooses by size alone.
+    fn offer() -> Option<Self> {
+        let mut score = File::options()
+            .read(true)
+            .write(true)
+            .open("/proc/self/oom_score_adj")
+            .ok()?;
+        let before = io::read_to_string(&score).ok()?;
+        let own: i32 = before.trim().parse().ok()?;
+        if own < OOM_SCORE {
+            score.write_all(OOM_SCORE.to_string().as_bytes()).ok()?;
+        }
+        Some(Self { score, before })
+    }
+
+    /// Puts this process back where it stood.
+    fn recall(mut self) {
+        let _ = self.score.write_all(self.before.as_bytes());
     }
 }
 
-fn run(order: &Order) -> Result<u8, SuperviseError> {
-    prepare().map_err(|(attempt, errno)| SuperviseError::Prepare {
-        program: order.program.clone(),
-        attempt,
-        source: errno.into(),
-    })?;
-    let main = start(order)?;
-    let watched = watch(main);
+/// Waits for its order and carries it out.
+fn obey(spared: Option<Spared>) -> Result<u8, SuperviseError> {
+    let Some(order) = Order::read(lifeline(&io::stdin())).map_err(SuperviseError::Order)? else {
+        return Ok(0);
+    };
+    let main = start(&order);
+    if let Some(spared) = spared {
+        spared.recall();
+    }
+    let watched = watch(main?);
     descendants::kill_all();
     // Killed with the rest where the lifeline was cut; nobody asks for the code then.
     watched
         .map(|code| code.unwrap_or(128 + 9))
         .map_err(|errno| SuperviseError::Watch {
-            program: order.program.clone(),
+            program: order.program,
             source: errno.into(),
         })
 }
 
-fn prepare() -> Result<(), (&'static str, Errno)> {
-    // Fails for the leader of a group, which is alone in it already.
-    let _ = rustix::process::setsid();
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-        .map_err(|errno| ("adopt its children", errno))?;
-    rustix::thread::set_no_new_privs(true).map_err(|errno| ("give up set-uid programs", errno))?;
-    let no_core = Rlimit {
-        current: Some(0),
-        maximum: Some(0),
-    };
-    rustix::process::setrlimit(Resource::Core, no_core).map_err(|errno| ("forbid core files", errno))
-}
-
-/// Starts the program, which is killed before the hands when memory runs out.
+/// Starts the program.
 fn start(order: &Order) -> Result<Pid, SuperviseError> {
-    let before = fs::read_to_string("/proc/self/oom_score_adj").ok();
-    let own = before.as_deref().and_then(|text| text.trim().parse::<i32>().ok());
-    if own.is_some_and(|own| own < OOM_SCORE) {
-        // Where it cannot be said, the kernel chooses by size alone.
-        let _ = fs::write("/proc/self/oom_score_adj", OOM_SCORE.to_string());
-    }
+    let failed = |source| SuperviseError::Start {
+        program: order.program.clone(),
+        source,
+    };
+    std::env::set_current_dir(&order.folder).map_err(failed)?;
     let mut command = Command::new(&order.program);
     command
-        .arg0(PathBuf::from(&order.program).file_name().unwrap_or(&order.program))
-        .args(&order.arguments);
+        .arg0(order.program.file_name().unwrap_or(order.program.as_os_str()))
+        .args(&order.arguments)
+        .env_clear()
+        .envs(&order.environment);
     if !order.pass_input {
         command.stdin(Stdio::null());
     }
@@ -172,20 +178,11 @@ fn start(order: &Order) -> Result<Pid, SuperviseError> {
             source,
         })?,
     };
-    if let Some(before) = before {
-        let _ = fs::write("/proc/self/oom_score_adj", before);
-    }
-    let child = started.map_err(|source| SuperviseError::Start {
-        program: order.program.clone(),
-        source,
-    })?;
+    let child = started.map_err(failed)?;
     i32::try_from(child.id())
         .ok()
         .and_then(Pid::from_raw)
-        .ok_or_else(|| SuperviseError::Start {
-            program: order.program.clone(),
-            source: io::Error::other("the kernel gave it no number"),
-        })
+        .ok_or_else(|| failed(io::Error::other("the kernel gave it no number")))
 }
 
 /// Waits until the program ends, with its code, or the lifeline is cut, with none.

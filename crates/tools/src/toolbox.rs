@@ -112,6 +112,12 @@ impl Tools {
         &self.files
     }
 
+    /// Keeps from now on what stands over a program started before there is one, so that a call does not wait for it. To be
+    /// called within a tokio runtime.
+    pub fn stand_by(&self) {
+        self.launcher.stand_by();
+    }
+
     /// Replaces the environment of the programs that are started from now on.
     pub async fn set_environment(&self, environment: BTreeMap<String, String>) {
         self.launcher.set_environment(environment);

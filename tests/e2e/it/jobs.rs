@@ -7,6 +7,7 @@ use serde_json::Value;
 use testkit::eventually;
 
 use crate::installation::Installation;
+use crate::processes::children;
 use crate::transcript::Transcript;
 
 /// Looks round, writes a file, counts in it with code, and answers with what the code said.
@@ -277,13 +278,11 @@ fn a_backup_taken_while_it_runs_brings_everything_back() {
     assert!(printed.contains("plum"), "{printed}");
 }
 
-/// The processes that tools of this installation's sandboxes run.
+/// The processes that tools of this installation's sandboxes run, each beneath its supervisor.
 fn workers(belljar: &Installation) -> Vec<u32> {
-    let hands = belljar
-        .first_processes()
-        .into_iter()
-        .flat_map(crate::processes::children);
-    hands.flat_map(crate::processes::children).collect()
+    let first = belljar.first_processes().into_iter();
+    let supervisors = first.flat_map(children).flat_map(children);
+    supervisors.flat_map(children).collect()
 }
 
 /// A command that goes on beside the test.

@@ -7,7 +7,7 @@ use secret::Secret;
 use serde_json::json;
 
 use crate::handler::{TOKEN, reply};
-use crate::jail::{Jail, exec, limits, tool_call, words};
+use crate::jail::{AT_REST, Jail, exec, limits, tool_call, words};
 
 fn start(steps: u32) -> Start {
     Start {
@@ -121,7 +121,7 @@ async fn a_stop_ends_the_loop_and_its_calls() {
     jail.linked.start(start.clone()).await.unwrap();
     begun(&mut jail).await;
     testkit::within("the stop", jail.linked.stop()).await.unwrap();
-    assert_eq!(jail.processes().len(), 2, "{:?}", jail.processes());
+    assert_eq!(jail.commands(), AT_REST);
     assert_eq!(
         failure(&mut jail, &start).await.as_deref(),
         Some("the run was told to stop")
@@ -159,7 +159,7 @@ async fn a_run_that_has_used_up_its_time_ends_and_says_so() {
     jail.linked.start(start.clone()).await.unwrap();
     let failure = failure(&mut jail, &start).await.unwrap();
     assert!(failure.contains("used up its time"), "{failure}");
-    testkit::eventually("the call's end", || (jail.processes().len() == 2).then_some(()));
+    testkit::eventually("the call's end", || (jail.commands() == AT_REST).then_some(()));
 }
 
 #[tokio::test]

@@ -40,6 +40,13 @@ pub(crate) struct Jail {
     folder: tempfile::TempDir,
 }
 
+/// What runs in one as long as it lives: PID 1, the hands, and who waits to start a program.
+pub(crate) const AT_REST: [&str; 3] = [
+    "/run/belljar-runtime pid1",
+    "/run/belljar-runtime hands",
+    "/proc/self/exe supervise",
+];
+
 impl Jail {
     /// A jail whose runtime is connected and belongs to nobody.
     pub(crate) async fn unclaimed() -> Self {
@@ -220,6 +227,13 @@ impl Jail {
             }
         }
         found
+    }
+
+    /// What runs in it, in the order of their numbers.
+    pub(crate) fn commands(&self) -> Vec<String> {
+        let mut processes = self.processes();
+        processes.sort_unstable();
+        processes.into_iter().map(|(_, line)| line).collect()
     }
 
     pub(crate) fn process(&self, command: &str) -> Option<i32> {

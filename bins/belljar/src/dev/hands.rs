@@ -23,6 +23,7 @@ pub(crate) struct LocalHands<'s> {
 }
 
 impl<'s> LocalHands<'s> {
+    /// To be called within a tokio runtime.
     pub(crate) fn new(
         workspace: &Path,
         skills: &Path,
@@ -37,10 +38,9 @@ impl<'s> LocalHands<'s> {
         let mut settings = Settings::sandbox(supervisor, environment);
         settings.workspace = workspace.to_owned();
         settings.skills = skills.to_owned();
-        Ok(Self {
-            tools: Tools::new(settings)?,
-            screen,
-        })
+        let tools = Tools::new(settings)?;
+        tools.stand_by();
+        Ok(Self { tools, screen })
     }
 }
 

@@ -94,6 +94,7 @@ async fn live(socket: OwnedFd) -> Result<(), HandsError> {
     let (answers, answered) = mpsc::channel(ANSWERS);
     // The queue is new.
     let _ = answers.try_send(Line::from(FromHands::Ready));
+    tools.stand_by();
     let process = Process {
         tools,
         image,

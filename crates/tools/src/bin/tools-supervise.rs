@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    tools::supervise(std::env::args_os().skip(1))
+    tools::supervise()
 }

@@ -6,6 +6,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreatedAttr, RulesetError, RulesetStatus,
 };
+use rustix::fs::{FileType, fstat};
 use serde::{Deserialize, Serialize};
 
 /// The newest version of Landlock that is made use of; older kernels enforce what they know of it.
@@ -36,15 +37,6 @@ pub(super) enum ConfineError {
 }
 
 impl Confinement {
-    pub(crate) fn to_json(&self) -> String {
-        // Paths that are no UTF-8 cannot be written down; without rules nothing is allowed.
-        serde_json::to_string(self).unwrap_or_default()
-    }
-
-    pub(super) fn from_json(text: &str) -> Option<Self> {
-        serde_json::from_str(text).ok()
-    }
-
     /// Confines the calling thread, and what it starts, for ever.
     pub(super) fn enforce(&self) -> Result<(), ConfineError> {
         let mut rules = Ruleset::default()
@@ -61,7 +53,8 @@ impl Confinement {
             for path in paths {
                 let Ok(opened) = PathFd::new(path) else { continue };
                 // A rule for a file may not speak of folders.
-                let access = if path.is_dir() {
+                let is_folder = fstat(&opened).is_ok_and(|status| FileType::from_raw_mode(status.st_mode).is_dir());
+                let access = if is_folder {
                     access
                 } else {
                     access & AccessFs::from_file(NEWEST)

@@ -4,7 +4,7 @@ use domain::ResultPart;
 use lifecycle::Stop;
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, PATIENCE, node_folder, words};
+use crate::bench::{Bench, PATIENCE, lives, node_folder, words};
 
 async fn ok(bench: &Bench, code: &str) -> String {
     bench.ok("exec", json!({ "code": code })).await
@@ -297,17 +297,8 @@ async fn calls_at_the_same_time_run_at_the_same_time() {
     assert_eq!((one.as_str(), other.as_str()), ("\"a\"", "\"b\""));
 }
 
-/// The numbers of the Nodes that descend from this process.
+/// The Nodes that descend from this process and belong to the test of what is started ahead.
 fn nodes() -> Vec<i32> {
-    descendants()
-        .into_iter()
-        .filter(|(_, name)| name != "tools-supervise")
-        .map(|(pid, _)| pid)
-        .collect()
-}
-
-/// The living processes that descend from this one and belong to the test of what is started ahead.
-fn descendants() -> Vec<(i32, String)> {
     let mut found = Vec::new();
     let mut ask = vec![i32::try_from(std::process::id()).unwrap()];
     while let Some(pid) = ask.pop() {
@@ -319,15 +310,21 @@ fn descendants() -> Vec<(i32, String)> {
             let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
             for child in children.split_whitespace().map(|word| word.parse::<i32>().unwrap()) {
                 ask.push(child);
-                let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+                // What stands over it has no environment.
                 let own = std::fs::read_to_string(format!("/proc/{child}/environ")).unwrap_or_default();
                 if own.contains("BENCH=spare") {
-                    found.push((child, name.trim().to_owned()));
+                    found.push(child);
                 }
             }
         }
     }
     found
+}
+
+fn parent(pid: i32) -> i32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    parent.unwrap().trim().parse().unwrap()
 }
 
 #[tokio::test]
@@ -346,9 +343,11 @@ async fn the_next_process_is_started_ahead_while_a_run_is_on_and_none_is_left_af
     crate::bench::until("the next one", || nodes().len() == 1 && nodes()[0] != ahead).await;
 
     // One that died meanwhile is no trouble.
-    let spare = rustix::process::Pid::from_raw(nodes()[0]).unwrap();
-    rustix::process::kill_process(spare, rustix::process::Signal::KILL).unwrap();
-    crate::bench::until("its end", || descendants().is_empty()).await;
+    let spare = nodes()[0];
+    let supervisor = parent(spare);
+    let number = rustix::process::Pid::from_raw(spare).unwrap();
+    rustix::process::kill_process(number, rustix::process::Signal::KILL).unwrap();
+    crate::bench::until("its end", || !lives(spare) && !lives(supervisor)).await;
     assert_eq!(ok(&bench, "return 'still'").await, "\"still\"");
 
     // A new environment reaches it.

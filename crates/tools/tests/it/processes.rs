@@ -1,13 +1,15 @@
 //! Nothing of a call outlives it.
 
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use domain::{ToolCall, ToolCallId};
 use lifecycle::Stop;
 use serde_json::json;
 
-use crate::bench::{Bench, lives, until, words};
+use crate::bench::{Bench, PATIENCE, lives, until, words};
 
 /// Starts processes that try to get away, writes down their numbers, and then does `then`.
 fn escaping(then: &str) -> String {
@@ -87,20 +89,16 @@ async fn what_a_call_started_dies_when_nobody_waits_for_it() {
 async fn what_a_call_started_dies_when_the_hands_die() {
     let bench = Bench::new();
     // The other end of the supervisor's input is held by this process, as it would be by the hands.
+    let script = "(setsid sh -c 'echo $$ > deep; exec sleep 1000' &); echo $$ > main; while :; do sleep 1; done";
     let mut supervisor = Command::new(env!("CARGO_BIN_EXE_tools-supervise"))
-        .args([
-            "--",
-            "/bin/sh",
-            "-c",
-            "(setsid sh -c 'echo $$ > deep; exec sleep 1000' &); echo $$ > main; while :; do sleep 1; done",
-        ])
-        .current_dir(bench.at(""))
         .stdin(Stdio::piped())
         // Whoever survives must not hold the test's own output open.
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    let order = order(&bench, &["/bin/sh", "-c", script]);
+    supervisor.stdin.as_mut().unwrap().write_all(&order).unwrap();
     let pid = |name: &str| {
         std::fs::read_to_string(bench.at(name))
             .ok()
@@ -116,16 +114,21 @@ async fn what_a_call_started_dies_when_the_hands_die() {
 
 #[test]
 fn the_supervisor_passes_the_code_on_and_says_what_it_cannot_start() {
-    let run = |arguments: &[&str]| {
+    let bench = Bench::new();
+    let told = |order: &[u8], then_closed: bool| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tools-supervise"));
         command
-            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         // Held open until it has ended: closed, it would be the order to kill.
-        let input = child.stdin.take();
+        let mut input = child.stdin.take();
+        // It may end before it has read all.
+        let _ = input.as_mut().unwrap().write_all(order);
+        if then_closed {
+            input = None;
+        }
         let output = child.wait_with_output().unwrap();
         drop(input);
         assert_eq!(output.status.signal(), None);
@@ -134,27 +137,100 @@ fn the_supervisor_passes_the_code_on_and_says_what_it_cannot_start() {
             String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr),
         )
     };
-    assert_eq!(run(&["--", "/bin/sh", "-c", "echo hi; exit 7"]), (7, "hi\n".to_owned()));
-    assert_eq!(run(&["--", "/bin/sh", "-c", "kill -9 $$"]).0, 137);
-    assert_eq!(run(&["--", "/bin/cat"]), (0, String::new()), "its input is not empty");
-    let (code, said) = run(&["--", "/nonexistent"]);
+    let run = |words: &[&str]| told(&order(&bench, words), false);
+    assert_eq!(run(&["/bin/sh", "-c", "echo hi; exit 7"]), (7, "hi\n".to_owned()));
+    assert_eq!(run(&["/bin/sh", "-c", "kill -9 $$"]).0, 137);
+    assert_eq!(run(&["/bin/cat"]), (0, String::new()), "its input is not empty");
+    let (code, said) = run(&["/nonexistent"]);
     assert!(
         code == 125 && said.contains("cannot start \"/nonexistent\": No such file"),
         "{code} {said}"
     );
-    for wrong in [&["--other"][..], &[], &["--"], &["--confine", "x", "--", "/bin/true"]] {
-        let (code, said) = run(wrong);
+    let whole = order(&bench, &["/bin/true"]);
+    let long = [(1_u32 << 30).to_le_bytes().as_slice(), b"{}"].concat();
+    for wrong in [&whole[..3], &whole[..20], b"\x02\0\0\0{}", &long] {
+        let (code, said) = told(wrong, true);
         assert!(
-            code == 125 && said.contains("arguments are"),
+            code == 125 && said.contains("cannot understand"),
             "{wrong:?}: {code} {said}"
         );
     }
-    // Killed before the hands are, when memory runs out; no core files; no way to more rights.
-    let (_, said) = run(&[
-        "--",
-        "/bin/sh",
-        "-c",
-        "cat /proc/self/oom_score_adj; ulimit -c; grep NoNewPrivs /proc/self/status",
-    ]);
-    assert_eq!(said, "900\n0\nNoNewPrivs:\t1\n");
+    assert_eq!(told(&[], true), (0, String::new()), "it was told nothing");
+    // Killed before the hands are, when memory runs out; no core files; no way to more rights; where it was told.
+    let script = "cat /proc/self/oom_score_adj; ulimit -c; grep NoNewPrivs /proc/self/status; pwd; env";
+    let (_, said) = run(&["/bin/sh", "-c", script]);
+    let folder = bench.at("").canonicalize().unwrap();
+    let (of_sh, rest) = said.split_once(&format!("{}\n", folder.display())).unwrap();
+    assert_eq!(of_sh, "900\n0\nNoNewPrivs:\t1\n");
+    assert!(rest.lines().any(|line| line == "TOLD=yes"), "{rest}");
+}
+
+/// What a supervisor is told: a length, and JSON.
+fn order(bench: &Bench, words: &[&str]) -> Vec<u8> {
+    let order = json!({
+        "program": words[0],
+        "arguments": words[1..],
+        "environment": { "PATH": std::env::var("PATH").unwrap(), "TOLD": "yes" },
+        "folder": bench.at(""),
+        "pass_input": false,
+        "confinement": null,
+    });
+    let order = order.to_string().into_bytes();
+    [u32::try_from(order.len()).unwrap().to_le_bytes().as_slice(), &order].concat()
+}
+
+/// The numbers of those who supervise what is started from the folder of this test, or wait to.
+fn supervisors(link: &Path) -> Vec<i32> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if line.split(|byte| *byte == 0).next() == Some(link.as_os_str().as_encoded_bytes()) && lives(pid) {
+            found.push(pid);
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn a_supervisor_is_there_before_its_program_is_known() {
+    // A name of its own, by which it is known.
+    let names = tempfile::tempdir().unwrap();
+    let name = names.path().join("supervisor");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tools-supervise"), &name).unwrap();
+    let bench = Bench::with(|settings| settings.supervisor = vec![name.clone().into()]);
+    bench.put("note", "here");
+    let cat = async || bench.ok("safebash", json!({ "command": "cat note" })).await;
+    assert_eq!(cat().await, "here");
+    assert_eq!(
+        supervisors(&name),
+        [0; 0],
+        "one was started ahead though nobody stands by"
+    );
+
+    bench.tools.stand_by();
+    until("one that waits", || supervisors(&name).len() == 1).await;
+    let ahead = supervisors(&name)[0];
+    let parent = bench.ok("exec", json!({ "code": "return process.ppid" })).await;
+    assert_eq!(parent, ahead.to_string(), "the program was started by another");
+    assert!(!lives(ahead), "it outlived the call");
+    until("the next one", || supervisors(&name).len() == 1).await;
+
+    // One that died meanwhile is no trouble.
+    let next = rustix::process::Pid::from_raw(supervisors(&name)[0]).unwrap();
+    rustix::process::kill_process(next, rustix::process::Signal::KILL).unwrap();
+    until("its end", || !lives(next.as_raw_pid())).await;
+    assert_eq!(cat().await, "here");
+
+    // An order that a pipe does not hold as it is.
+    let command = format!(": {}; echo whole > long", "x".repeat(100_000));
+    let program = bench.tools.start_in_background(&command).unwrap();
+    program.finish(PATIENCE, &Stop::new()).await;
+    assert_eq!(bench.text("long"), "whole\n");
+
+    // Nobody is left when the tools are.
+    drop(bench);
+    until("the end of all", || supervisors(&name).is_empty()).await;
 }
