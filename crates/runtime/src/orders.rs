@@ -191,6 +191,14 @@ impl Orders {
             ToRuntime::Prepare { on: false, .. } => self.granted.end().await,
             ToRuntime::Start(start) => self.work.start(start).await,
             ToRuntime::Call { call, limits } => self.work.call(call, limits),
+            ToRuntime::Pulse if self.session.is_none() => {
+                let (hands, outbox) = (Arc::clone(&self.hands), self.outbox.clone());
+                // Beside the orders: a claim waits for nothing.
+                self.tasks.spawn_until_stopped(async move {
+                    hands.rehearse().await;
+                    outbox.say(ToControl::Alive).await;
+                });
+            }
             ToRuntime::Pulse => self.outbox.say(ToControl::Alive).await,
             ToRuntime::Stop { request, background } => {
                 if background {

@@ -11,6 +11,7 @@ use domain::{ResultPart, RunLimits, ToolCall, ToolCallId, ToolResult};
 use lifecycle::Tasks;
 use protocol::{FileEntry, FileRequest, FromHands, Grants, ToControl, ToHands};
 use rustix::fs::{FileType, fstat};
+use serde_json::json;
 use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -31,6 +32,9 @@ const TAKEN: Duration = Duration::from_secs(5);
 
 /// How long they may take to kill what is under way; then everything is killed from here.
 const STOP: Duration = Duration::from_millis(1_500);
+
+/// Seconds that the command of a rehearsal may take; it takes thousandths.
+const REHEARSAL: u64 = 5;
 
 /// How long a call waits at most until the workspace's files are back, and whoever wants one of them.
 const FILLED: Duration = Duration::from_secs(600);
@@ -249,6 +253,23 @@ impl Hands {
         self.shared.order(order).await;
         // An error: the hands are gone, and with them the other end.
         answered.await.unwrap_or_else(|_| interrupted(call))
+    }
+
+    /// Has a command run as a session's first will be, so that what that takes is in memory. Returns when it has; what comes of it
+    /// is nobody's business.
+    pub(crate) async fn rehearse(&self) {
+        let call = ToolCall {
+            id: ToolCallId("rehearsal".to_owned()),
+            name: "safebash".to_owned(),
+            input: json!({ "command": "pwd" }),
+        };
+        let limits = RunLimits {
+            tool_seconds: REHEARSAL,
+            ..RunLimits::default()
+        };
+        if timeout(PROMPT, self.call_without_limit(&call, &limits)).await.is_err() {
+            self.shared.replace.notify_one();
+        }
     }
 
     /// Kills every process of every call, and with `background` the programs in the background too, and waits until they are
