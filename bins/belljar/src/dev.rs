@@ -141,14 +141,17 @@ fn supervisor(workspace: &Path, skills: &Path, no_jail: bool) -> anyhow::Result<
     if no_jail {
         return Ok(vec![own.into(), SUPERVISE.into()]);
     }
-    if std::process::Command::new("bwrap").arg("--version").output().is_err() {
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    // Found here: what is started in the jail has no environment.
+    let mut places = std::env::split_paths(&folders).map(|folder| folder.join("bwrap"));
+    let Some(bwrap) = places.find(|place| place.is_file()) else {
         bail!(
             "there is no bwrap for the jail that tools run in: apt-get install bubblewrap, or --no-jail to let them touch this machine"
         );
-    }
+    };
     let inside = "/run/belljar-supervisor";
-    let mut words: Vec<OsString> = [
-        "bwrap",
+    let mut words: Vec<OsString> = vec![bwrap.into()];
+    let jail = [
         "--die-with-parent",
         "--unshare-all",
         "--ro-bind",
@@ -158,10 +161,8 @@ fn supervisor(workspace: &Path, skills: &Path, no_jail: bool) -> anyhow::Result<
         "/dev",
         "--proc",
         "/proc",
-    ]
-    .into_iter()
-    .map(OsString::from)
-    .collect();
+    ];
+    words.extend(jail.map(OsString::from));
     // Where people and programs keep what is nobody's business.
     for hidden in [
         "/home", "/root", "/run", "/tmp", "/var", "/srv", "/mnt", "/media", "/opt",

@@ -124,6 +124,8 @@ pub enum FromHands {
         /// From the order.
         request: u64,
     },
+    /// What was started ahead for a run that has ended is dead.
+    Rested,
     /// A program runs in the background, or could not be started.
     Background {
         /// From the order.

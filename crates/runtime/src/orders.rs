@@ -195,8 +195,9 @@ impl Orders {
                 let (hands, outbox) = (Arc::clone(&self.hands), self.outbox.clone());
                 // Beside the orders: a claim waits for nothing.
                 self.tasks.spawn_until_stopped(async move {
-                    hands.rehearse().await;
-                    outbox.say(ToControl::Alive).await;
+                    if hands.rehearse().await {
+                        outbox.say(ToControl::Alive).await;
+                    }
                 });
             }
             ToRuntime::Pulse => self.outbox.say(ToControl::Alive).await,

@@ -19,7 +19,6 @@ use std::sync::{Mutex, PoisonError};
 use domain::{ResultPart, ToolCallId};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
 
 use crate::Tools;
 use crate::process::{End, NOT_STARTED, Program, RunError, Running};
@@ -209,12 +208,9 @@ fn order(tools: &Tools, mark: &str, code: &str, call: &ToolCallId) -> String {
 }
 
 async fn give(running: &mut Running, order: &[u8], bounds: Bounds<'_>) -> std::io::Result<()> {
-    let Some(input) = &mut running.input else {
-        return Err(std::io::ErrorKind::BrokenPipe.into());
-    };
     let written = bounds
         .stop
-        .run_until_cancelled(tokio::time::timeout_at(bounds.deadline, input.write_all(order)));
+        .run_until_cancelled(tokio::time::timeout_at(bounds.deadline, running.write(order)));
     match written.await {
         Some(Ok(written)) => written,
         Some(Err(_)) => Err(std::io::ErrorKind::TimedOut.into()),

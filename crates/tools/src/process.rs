@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lifecycle::Stop;
 use rustix::io::Errno;
-use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
-use tokio::io::AsyncReadExt;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
 use crate::Settings;
@@ -43,7 +45,8 @@ pub(crate) struct Launcher {
 #[derive(Debug)]
 struct Supervisor {
     process: Child,
-    input: ChildStdin,
+    /// A socket, which nobody can open anew as he could a pipe (`/proc/<pid>/fd/0`), to give orders of his own.
+    input: UnixStream,
     output: pipe::Receiver,
 }
 
@@ -53,7 +56,7 @@ pub(crate) struct Program<'a> {
     pub(crate) arguments: &'a [String],
     /// Its whole environment.
     pub(crate) environment: &'a BTreeMap<String, String>,
-    /// It reads what is written to [`Running::input`]; otherwise its input is empty.
+    /// It reads what is written by [`Running::write`]; otherwise its input is empty.
     pub(crate) input: bool,
     pub(crate) confinement: Option<&'a Confinement>,
 }
@@ -63,7 +66,9 @@ pub(crate) struct Program<'a> {
 pub(crate) struct Running {
     supervisor: Child,
     /// The lifeline: closed, everything dies.
-    pub(crate) input: Option<ChildStdin>,
+    input: Option<UnixStream>,
+    /// What of the order has not been written yet.
+    unsent: Vec<u8>,
     /// Output and errors, in the order in which they were written.
     output: pipe::Receiver,
 }
@@ -109,10 +114,30 @@ impl Launcher {
         }
     }
 
-    /// Keeps a supervisor started ahead from now on. To be called within a tokio runtime.
+    /// Keeps a supervisor started ahead from now on: a new one. To be called within a tokio runtime.
     pub(crate) fn stand_by(&self) {
+        if let Some(mut before) = self.take() {
+            // It may be dead already.
+            let _ = before.process.start_kill();
+        }
         self.ahead.store(true, Ordering::Relaxed);
         self.start_ahead();
+    }
+
+    /// Starts none ahead from now on, and ends the one that waits.
+    pub(crate) fn rest(&self) -> impl Future<Output = ()> + use<> {
+        self.ahead.store(false, Ordering::Relaxed);
+        let spare = self.take();
+        async {
+            if let Some(mut spare) = spare {
+                // What cannot be ended here ends with the hands.
+                let _ = spare.process.kill().await;
+            }
+        }
+    }
+
+    fn take(&self) -> Option<Supervisor> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn start_ahead(&self) {
@@ -147,16 +172,17 @@ impl Launcher {
             confinement: program.confinement.cloned(),
         };
         let order = order.written().map_err(failed)?;
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
         // One that died meanwhile is no trouble.
-        let supervisor = match spare.filter(|spare| spare.tell(&order).is_ok()) {
+        let spare = self.take().and_then(|spare| Some((spare.tell(&order).ok()?, spare)));
+        let (told, supervisor) = match spare {
             Some(told) => told,
             None => {
                 let new = Supervisor::start(&self.supervisor).map_err(failed)?;
                 match new.tell(&order) {
-                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(failed(error)),
+                    Ok(told) => (told, new),
                     // What has died already has said why.
-                    _ => new,
+                    Err(error) if error.kind() == io::ErrorKind::BrokenPipe => (order.len(), new),
+                    Err(error) => return Err(failed(error)),
                 }
             }
         };
@@ -165,6 +191,7 @@ impl Launcher {
         Ok(Running {
             supervisor: supervisor.process,
             input: Some(supervisor.input),
+            unsent: order[told..].to_vec(),
             output: supervisor.output,
         })
     }
@@ -177,39 +204,52 @@ impl Supervisor {
             .split_first()
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no supervisor is set"))?;
         let (output, writer) = io::pipe()?;
+        let (input, far) = std::os::unix::net::UnixStream::pair()?;
+        input.set_nonblocking(true)?;
         let mut command = Command::new(program);
         command
             .args(leading)
             .env_clear()
-            .stdin(Stdio::piped())
+            .stdin(OwnedFd::from(far))
             .stdout(writer.try_clone()?)
             .stderr(writer);
-        let mut process = command.spawn()?;
-        // It holds the writing ends: only the program's own may stay open.
+        let process = command.spawn()?;
+        // It holds the other ends: only the program's own may stay open.
         drop(command);
-        let input = process.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let output = pipe::Receiver::from_owned_fd(output.into())?;
-        Ok(Self { process, input, output })
+        Ok(Self {
+            process,
+            input: UnixStream::from_std(input)?,
+            output: pipe::Receiver::from_owned_fd(output.into())?,
+        })
     }
 
-    /// Tells it what to start, for which its pipe has to be large enough: it is empty.
-    fn tell(&self, order: &[u8]) -> io::Result<()> {
-        if fcntl_getpipe_size(&self.input)? < order.len() {
-            fcntl_setpipe_size(&self.input, order.len())?;
+    /// Tells it what to start, as far as the socket takes that at once; how far that is.
+    fn tell(&self, order: &[u8]) -> io::Result<usize> {
+        // A program of its user's may have made it stand still.
+        if let Some(pid) = self.process.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+            let _ = kill_process(pid, Signal::CONT);
         }
-        let mut left = order;
-        while !left.is_empty() {
-            match rustix::io::write(&self.input, left) {
-                Ok(written) => left = &left[written..],
+        let mut told = 0;
+        while told < order.len() {
+            match rustix::io::write(&self.input, &order[told..]) {
+                Ok(written) => told += written,
                 Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(())
+        Ok(told)
     }
 }
 
 impl Running {
+    /// Writes to the program's input, which it has to have.
+    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let input = self.input.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+        input.write_all(&std::mem::take(&mut self.unsent)).await?;
+        input.write_all(bytes).await
+    }
+
     /// Gives each piece of output to `take` until the program ends, `deadline` or `stop`. When it returns, every process of
     /// the program is dead.
     pub(crate) async fn finish(
@@ -246,6 +286,11 @@ impl Running {
                         self.kill(program).await?;
                         return Ok(End::Exited(0));
                     },
+                },
+                sent = send(self.input.as_mut(), &self.unsent), if !self.unsent.is_empty() => match sent {
+                    Ok(sent) => drop(self.unsent.drain(..sent)),
+                    // It has died, as is seen in a moment.
+                    Err(_) => self.unsent.clear(),
                 },
                 status = self.supervisor.wait() => {
                     let status = status.map_err(|source| RunError::Lost { program: program.to_owned(), source })?;
@@ -292,6 +337,10 @@ impl Running {
             Err(_) => self.supervisor.kill().await.map_err(lost),
         }
     }
+}
+
+async fn send(input: Option<&mut UnixStream>, unsent: &[u8]) -> io::Result<usize> {
+    input.ok_or(io::ErrorKind::BrokenPipe)?.write(unsent).await
 }
 
 fn code(status: ExitStatus) -> i32 {

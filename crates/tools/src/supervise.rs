@@ -19,7 +19,9 @@ use std::process::{Command, ExitCode, Stdio};
 use causes::with_causes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, WaitOptions, WaitStatus};
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Resource, Rlimit, WaitOptions, WaitStatus, set_dumpable_behavior,
+};
 
 pub(crate) use confine::Confinement;
 pub(crate) use order::Order;
@@ -80,20 +82,17 @@ pub fn supervise() -> ExitCode {
     }
 }
 
-/// What stood in this process's place in the order in which the kernel kills when memory runs out.
-struct Spared {
-    score: File,
-    before: String,
-}
-
-/// Becomes a supervisor, whose program will be killed before the hands when memory runs out.
-fn prepare() -> Result<Option<Spared>, SuperviseError> {
+/// Becomes a supervisor.
+fn prepare() -> Result<Option<KilledFirst>, SuperviseError> {
     let attempt = |attempt| {
         move |errno: Errno| SuperviseError::Prepare {
             attempt,
             source: errno.into(),
         }
     };
+    let killed_first = KilledFirst::begin();
+    // Other programs of its user could make it start what they like. Its own program is open to them again.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(attempt("close its memory"))?;
     // Fails for the leader of a group, which is alone in it already.
     let _ = rustix::process::setsid();
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(attempt("adopt its children"))?;
@@ -103,12 +102,18 @@ fn prepare() -> Result<Option<Spared>, SuperviseError> {
         maximum: Some(0),
     };
     rustix::process::setrlimit(Resource::Core, no_core).map_err(attempt("forbid core files"))?;
-    Ok(Spared::offer())
+    Ok(killed_first)
 }
 
-impl Spared {
-    /// Has this process and what it starts killed first. Where that cannot be said, the kernel chooses by size alone.
-    fn offer() -> Option<Self> {
+/// When memory runs out this process, and what it starts, is killed before the hands. Where that cannot be said, the kernel chooses
+/// by size alone.
+struct KilledFirst {
+    score: File,
+    before: String,
+}
+
+impl KilledFirst {
+    fn begin() -> Option<Self> {
         let mut score = File::options()
             .read(true)
             .write(true)
@@ -122,20 +127,20 @@ impl Spared {
         Some(Self { score, before })
     }
 
-    /// Puts this process back where it stood.
-    fn recall(mut self) {
+    /// From here on it is so for what was started, and no more for this process.
+    fn end(mut self) {
         let _ = self.score.write_all(self.before.as_bytes());
     }
 }
 
 /// Waits for its order and carries it out.
-fn obey(spared: Option<Spared>) -> Result<u8, SuperviseError> {
+fn obey(killed_first: Option<KilledFirst>) -> Result<u8, SuperviseError> {
     let Some(order) = Order::read(lifeline(&io::stdin())).map_err(SuperviseError::Order)? else {
         return Ok(0);
     };
     let main = start(&order);
-    if let Some(spared) = spared {
-        spared.recall();
+    if let Some(killed_first) = killed_first {
+        killed_first.end();
     }
     let watched = watch(main?);
     descendants::kill_all();

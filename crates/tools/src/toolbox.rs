@@ -112,8 +112,8 @@ impl Tools {
         &self.files
     }
 
-    /// Keeps from now on what stands over a program started before there is one, so that a call does not wait for it. To be
-    /// called within a tokio runtime.
+    /// Keeps from now on what stands over a program started before there is one, so that a call does not wait for it: a new
+    /// one, which no program that runs or ran has seen. To be called within a tokio runtime, while none of a call runs.
     pub fn stand_by(&self) {
         self.launcher.stand_by();
     }
@@ -139,9 +139,13 @@ impl Tools {
         self.exec.prepare(self);
     }
 
-    /// No run is on: no process is started ahead from now on. To be awaited until the one that was is dead.
+    /// No run is on: nothing is started ahead from now on. To be awaited until what was is dead.
     pub fn rest(&self) -> impl Future<Output = ()> + use<> {
-        self.exec.rest()
+        let (exec, launcher) = (self.exec.rest(), self.launcher.rest());
+        async {
+            exec.await;
+            launcher.await;
+        }
     }
 
     /// Uses a tool. Always answers: within `limits.tool_seconds` or soon after `stop`, and by then every process of the

@@ -29,7 +29,7 @@ async fn double_forked_processes_of_a_call_die_when_everything_is_stopped() {
         testkit::eventually_async("both sleepers", async || (sleepers(&jail) == 2).then_some(())).await;
         jail.linked.stop().await.unwrap();
         // Dead when it is answered, not some time later.
-        assert_eq!(jail.commands(), AT_REST);
+        jail.assert_at_rest();
     };
     let (result, ()) = testkit::within("the call and its end", async { tokio::join!(call, stop) }).await;
     assert!(result.unwrap().is_error);
@@ -110,4 +110,40 @@ async fn a_user_who_kills_everything_kills_only_his_own() {
     });
     assert!(!jail.call("exec", json!({"code": "return 1"})).await.is_error);
     assert!(jail.linked.is_connected());
+}
+
+#[tokio::test]
+async fn nobody_gives_orders_to_who_waits_to_start_a_program() {
+    let jail = Jail::claimed().await;
+    // Its numbers are not told: all of them are tried.
+    let code = "
+        const { openSync, readdirSync } = await import('node:fs');
+        const own = readdirSync('/proc/self/task').map(Number);
+        const opened = (file, how) => Array.from({ length: 300 }, (_, pid) => pid).filter((pid) => {
+          try { return openSync(`/proc/${pid}/${file}`, how) } catch { return false }
+        });
+        return [opened('fd/0', 'w'), opened('mem', 'r+').filter((pid) => !own.includes(pid))]";
+    let result = jail.call("exec", json!({ "code": code })).await;
+    assert!(words(&result).contains("[[],[]]"), "{result:?}");
+
+    let another = async |before: i32| {
+        testkit::eventually_async("another", async || {
+            let waiting = jail.process("supervise").filter(|_| jail.commands() == AT_REST);
+            waiting.filter(|now| *now != before)
+        })
+        .await
+    };
+    let first = another(0).await;
+    // One that was made to stand still holds no call up.
+    let number = rustix::process::Pid::from_raw(first).unwrap();
+    rustix::process::kill_process(number, rustix::process::Signal::STOP).unwrap();
+    let result = jail.call("safebash", json!({ "command": "pwd" })).await;
+    assert!(words(&result).contains("/workspace"), "{result:?}");
+
+    // Who got at one all the same has it no longer than its run, or than everything is stopped.
+    let second = another(first).await;
+    jail.linked.prepare(false, protocol::Grants::default()).await.unwrap();
+    let third = another(second).await;
+    jail.linked.stop().await.unwrap();
+    another(third).await;
 }

@@ -121,7 +121,7 @@ async fn a_stop_ends_the_loop_and_its_calls() {
     jail.linked.start(start.clone()).await.unwrap();
     begun(&mut jail).await;
     testkit::within("the stop", jail.linked.stop()).await.unwrap();
-    assert_eq!(jail.commands(), AT_REST);
+    jail.assert_at_rest();
     assert_eq!(
         failure(&mut jail, &start).await.as_deref(),
         Some("the run was told to stop")

@@ -231,9 +231,21 @@ impl Jail {
 
     /// What runs in it, in the order of their numbers.
     pub(crate) fn commands(&self) -> Vec<String> {
-        let mut processes = self.processes();
-        processes.sort_unstable();
-        processes.into_iter().map(|(_, line)| line).collect()
+        testkit::eventually("what has just been executed to say what it is", || {
+            let mut processes = self.processes();
+            processes.sort_unstable();
+            let lines: Vec<_> = processes.into_iter().map(|(_, line)| line).collect();
+            (!lines.contains(&String::new())).then_some(lines)
+        })
+    }
+
+    /// Looks that nothing runs in it but what always does. Who waits to start a program may be about to be replaced.
+    pub(crate) fn assert_at_rest(&self) {
+        let commands = self.commands();
+        assert!(
+            commands.iter().all(|line| AT_REST.contains(&line.as_str())),
+            "{commands:?}"
+        );
     }
 
     pub(crate) fn process(&self, command: &str) -> Option<i32> {

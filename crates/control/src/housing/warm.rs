@@ -8,8 +8,8 @@
 //! When an operator has removed every sandbox there is rest: none is made ahead, and none to build an image in, before
 //! somebody needs one.
 //!
-//! Their runtimes are asked from time to time whether they live, and answer when a command has run as a session's first will:
-//! none hangs unseen, and what a claim and that command take stays in memory.
+//! Their runtimes are asked from time to time whether they live, and answer when a command has been run as a session's first
+//! will: none hangs unseen, nor do its hands, and what a claim and that command take stays in memory.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

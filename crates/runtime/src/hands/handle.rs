@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use domain::{ResultPart, RunLimits, ToolCall, ToolCallId, ToolResult};
+use futures::FutureExt;
 use lifecycle::Tasks;
 use protocol::{FileEntry, FileRequest, FromHands, Grants, ToControl, ToHands};
 use rustix::fs::{FileType, fstat};
@@ -255,11 +256,12 @@ impl Hands {
         answered.await.unwrap_or_else(|_| interrupted(call))
     }
 
-    /// Has a command run as a session's first will be, so that what that takes is in memory. Returns when it has; what comes of it
-    /// is nobody's business.
-    pub(crate) async fn rehearse(&self) {
+    /// Has a command run as a session's first will be, so that what that takes is in memory. Whether the hands answered; what came of
+    /// the command is the image's business.
+    pub(crate) async fn rehearse(&self) -> bool {
+        self.ready().await;
         let call = ToolCall {
-            id: ToolCallId("rehearsal".to_owned()),
+            id: ToolCallId(format!("rehearsal-{}", self.shared.next())),
             name: "safebash".to_owned(),
             input: json!({ "command": "pwd" }),
         };
@@ -267,9 +269,11 @@ impl Hands {
             tool_seconds: REHEARSAL,
             ..RunLimits::default()
         };
-        if timeout(PROMPT, self.call_without_limit(&call, &limits)).await.is_err() {
+        let answered = timeout(PROMPT, self.call_without_limit(&call, &limits)).await.is_ok();
+        if !answered {
             self.shared.replace.notify_one();
         }
+        answered
     }
 
     /// Kills every process of every call, and with `background` the programs in the background too, and waits until they are
@@ -322,6 +326,8 @@ impl Hands {
 impl Shared {
     /// These hands take orders from now on. First they learn what the ones before knew.
     pub(super) fn begin(&self, orders: mpsc::Sender<ToHands>) {
+        // What was said of the ones before says nothing of these.
+        let _ = self.replace.notified().now_or_never();
         let mut state = self.state();
         // The queue is new and longer than this.
         let _ = orders.try_send(state.whole_environment());
@@ -349,6 +355,7 @@ impl Shared {
             FromHands::Ready => {
                 self.ready.send_replace(true);
             }
+            FromHands::Rested => {}
             FromHands::Progress { call, text } => {
                 if self.state().calls.contains_key(&call) {
                     self.outbox.mention(ToControl::Progress { call, text });

@@ -113,13 +113,16 @@ async fn listen(shared: &Shared, socket: &Arc<UnixStream>, replaced: bool) -> St
             _ => None,
         };
         let ready = said == FromHands::Ready;
-        let ended = matches!(said, FromHands::Result { .. });
+        let ended = matches!(
+            said,
+            FromHands::Result { .. } | FromHands::Rested | FromHands::BackgroundEnded { .. }
+        );
         shared.hear(said, descriptor).await;
         if ready && replaced {
             shared.outbox.mention(ToControl::HandsReplaced);
         }
         if ended {
-            // Should somebody have killed the call's supervisor, what it stood over is ours.
+            // Should somebody have killed its supervisor, what that stood over is ours.
             shared.reaper.sweep();
         }
     }

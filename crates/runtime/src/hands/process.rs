@@ -173,7 +173,12 @@ impl Process {
                 }
                 ToHands::Prepare { on: false, .. } => {
                     self.tools.grant(Grants::default());
-                    self.tasks.spawn(self.tools.rest());
+                    let (resting, tools, answers) = (self.tools.rest(), Arc::clone(&self.tools), self.answers.clone());
+                    self.tasks.spawn(async move {
+                        resting.await;
+                        tools.stand_by();
+                        let _ = answers.send(FromHands::Rested.into()).await;
+                    });
                 }
                 ToHands::Call { call, limits } => self.call(call, limits),
                 ToHands::Cancel { call } => {
@@ -226,19 +231,21 @@ impl Process {
             programs.close();
             programs
         });
-        let (resting, answers) = (self.tools.rest(), self.answers.clone());
+        let (resting, tools, answers) = (self.tools.rest(), Arc::clone(&self.tools), self.answers.clone());
         self.tasks.spawn(async move {
             resting.await;
             ending.wait().await;
             if let Some(programs) = programs {
                 programs.wait().await;
             }
+            tools.stand_by();
             let _ = answers.send(FromHands::Stopped { request }.into()).await;
         });
     }
 
     fn background(&self, request: u64, command: &str, time: Duration) {
-        let (started, answers) = (self.tools.start_in_background(command), self.answers.clone());
+        let (tools, answers) = (Arc::clone(&self.tools), self.answers.clone());
+        let started = tools.start_in_background(command);
         let (stop, ended) = (self.background.clone(), self.in_background.token());
         self.tasks.spawn(async move {
             let failure = started.as_ref().err().cloned();
@@ -246,6 +253,7 @@ impl Process {
             let _ = answers.send(FromHands::Background { request, failure }.into()).await;
             if let Ok(program) = started {
                 program.finish(time, &stop).await;
+                tools.stand_by();
                 drop(ended);
                 let _ = answers.send(FromHands::BackgroundEnded { request }.into()).await;
             }

@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Confinement;
 
-/// The longest order, in bytes: an argument and an environment may be far shorter.
+/// The longest order, in bytes.
 const LONGEST: usize = 1 << 20;
+/// The longest argument or variable that the kernel passes on (`MAX_ARG_STRLEN`), in bytes.
+const LONGEST_WORD: usize = 128 * 1024 - 1;
 
 /// What to start, and how. Written it is the length of what follows (four bytes, the lowest first), and JSON.
 #[derive(Serialize, Deserialize)]
@@ -30,14 +32,30 @@ pub(crate) struct Order {
 impl Order {
     /// The order as it is written.
     pub(crate) fn written(&self) -> io::Result<Vec<u8>> {
+        let too_long = |words| Err(io::Error::new(io::ErrorKind::ArgumentListTooLong, words));
+        let variables = self
+            .environment
+            .iter()
+            .map(|(name, value)| name.len() + 1 + value.len());
+        if self
+            .arguments
+            .iter()
+            .map(String::len)
+            .chain(variables)
+            .any(|length| length > LONGEST_WORD)
+        {
+            return too_long(format!(
+                "an argument or a variable of its environment is longer than {LONGEST_WORD} bytes: put it into a file"
+            ));
+        }
         let mut written = vec![0; 4];
         serde_json::to_writer(&mut written, self)?;
         let length = written.len() - 4;
-        let length = u32::try_from(length).ok().filter(|_| length <= LONGEST);
-        let length = length.ok_or_else(|| {
-            let words = format!("its arguments and environment are longer than {LONGEST} bytes: put data into files");
-            io::Error::new(io::ErrorKind::ArgumentListTooLong, words)
-        })?;
+        let Some(length) = u32::try_from(length).ok().filter(|_| length <= LONGEST) else {
+            return too_long(format!(
+                "its arguments and environment are longer than {LONGEST} bytes: put data into files"
+            ));
+        };
         written[..4].copy_from_slice(&length.to_le_bytes());
         Ok(written)
     }

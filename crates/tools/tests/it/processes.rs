@@ -163,6 +163,10 @@ fn the_supervisor_passes_the_code_on_and_says_what_it_cannot_start() {
     let (of_sh, rest) = said.split_once(&format!("{}\n", folder.display())).unwrap();
     assert_eq!(of_sh, "900\n0\nNoNewPrivs:\t1\n");
     assert!(rest.lines().any(|line| line == "TOLD=yes"), "{rest}");
+    // Only who is killed first is killed first.
+    let script = "for look in $(seq 2000); do score=$(cat /proc/$PPID/oom_score_adj); [ $score = 900 ] || break; done; echo $score";
+    let own = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
+    assert_eq!(run(&["/bin/sh", "-c", script]).1, own);
 }
 
 /// What a supervisor is told: a length, and JSON.
@@ -200,7 +204,12 @@ async fn a_supervisor_is_there_before_its_program_is_known() {
     let names = tempfile::tempdir().unwrap();
     let name = names.path().join("supervisor");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_tools-supervise"), &name).unwrap();
-    let bench = Bench::with(|settings| settings.supervisor = vec![name.clone().into()]);
+    let bench = Bench::with(|settings| {
+        settings.supervisor = vec![name.clone().into()];
+        // An order that no socket takes at once.
+        let long = |number: u32| (format!("LONG_{number}"), "x".repeat(120_000));
+        settings.environment.extend((1..=4).map(long));
+    });
     bench.put("note", "here");
     let cat = async || bench.ok("safebash", json!({ "command": "cat note" })).await;
     assert_eq!(cat().await, "here");
@@ -224,11 +233,11 @@ async fn a_supervisor_is_there_before_its_program_is_known() {
     until("its end", || !lives(next.as_raw_pid())).await;
     assert_eq!(cat().await, "here");
 
-    // An order that a pipe does not hold as it is.
-    let command = format!(": {}; echo whole > long", "x".repeat(100_000));
-    let program = bench.tools.start_in_background(&command).unwrap();
+    let program = bench.tools.start_in_background("echo ${#LONG_4} > long").unwrap();
     program.finish(PATIENCE, &Stop::new()).await;
-    assert_eq!(bench.text("long"), "whole\n");
+    assert_eq!(bench.text("long"), "120000\n");
+    let refused = bench.tools.start_in_background(&"x".repeat(140_000)).unwrap_err();
+    assert!(refused.contains("longer than 131071 bytes"), "{refused}");
 
     // Nobody is left when the tools are.
     drop(bench);
