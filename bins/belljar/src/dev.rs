@@ -71,7 +71,7 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
     };
     let supervisor = supervisor(&workspace, &arguments.skills, arguments.no_jail)?;
     let screen = Mutex::new(Screen::standard(json));
-    let hands = LocalHands::new(&workspace, &arguments.skills, supervisor, &screen)?;
+    let hands = LocalHands::new(&workspace, &arguments.skills, supervisor, &screen).await?;
     let gateway = DirectGateway::new(
         providers,
         models,

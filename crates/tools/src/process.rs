@@ -115,11 +115,8 @@ impl Launcher {
     }
 
     /// Keeps a supervisor started ahead from now on: a new one. To be called within a tokio runtime.
-    pub(crate) fn stand_by(&self) {
-        if let Some(mut before) = self.take() {
-            // It may be dead already.
-            let _ = before.process.start_kill();
-        }
+    pub(crate) async fn stand_by(&self) {
+        self.rest().await;
         self.ahead.store(true, Ordering::Relaxed);
         self.start_ahead();
     }

@@ -114,8 +114,8 @@ impl Tools {
 
     /// Keeps from now on what stands over a program started before there is one, so that a call does not wait for it: a new
     /// one, which no program that runs or ran has seen. To be called within a tokio runtime, while none of a call runs.
-    pub fn stand_by(&self) {
-        self.launcher.stand_by();
+    pub async fn stand_by(&self) {
+        self.launcher.stand_by().await;
     }
 
     /// Replaces the environment of the programs that are started from now on.

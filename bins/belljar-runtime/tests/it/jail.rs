@@ -242,10 +242,7 @@ impl Jail {
     /// Looks that nothing runs in it but what always does. Who waits to start a program may be about to be replaced.
     pub(crate) fn assert_at_rest(&self) {
         let commands = self.commands();
-        assert!(
-            commands.iter().all(|line| AT_REST.contains(&line.as_str())),
-            "{commands:?}"
-        );
+        assert!(commands == AT_REST || commands == AT_REST[..2], "{commands:?}");
     }
 
     pub(crate) fn process(&self, command: &str) -> Option<i32> {

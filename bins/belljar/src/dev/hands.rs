@@ -23,8 +23,7 @@ pub(crate) struct LocalHands<'s> {
 }
 
 impl<'s> LocalHands<'s> {
-    /// To be called within a tokio runtime.
-    pub(crate) fn new(
+    pub(crate) async fn new(
         workspace: &Path,
         skills: &Path,
         supervisor: Vec<OsString>,
@@ -39,7 +38,7 @@ impl<'s> LocalHands<'s> {
         settings.workspace = workspace.to_owned();
         settings.skills = skills.to_owned();
         let tools = Tools::new(settings)?;
-        tools.stand_by();
+        tools.stand_by().await;
         Ok(Self { tools, screen })
     }
 }

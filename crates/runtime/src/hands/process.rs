@@ -94,7 +94,7 @@ async fn live(socket: OwnedFd) -> Result<(), HandsError> {
     let (answers, answered) = mpsc::channel(ANSWERS);
     // The queue is new.
     let _ = answers.try_send(Line::from(FromHands::Ready));
-    tools.stand_by();
+    tools.stand_by().await;
     let process = Process {
         tools,
         image,
@@ -176,7 +176,7 @@ impl Process {
                     let (resting, tools, answers) = (self.tools.rest(), Arc::clone(&self.tools), self.answers.clone());
                     self.tasks.spawn(async move {
                         resting.await;
-                        tools.stand_by();
+                        tools.stand_by().await;
                         let _ = answers.send(FromHands::Rested.into()).await;
                     });
                 }
@@ -238,7 +238,7 @@ impl Process {
             if let Some(programs) = programs {
                 programs.wait().await;
             }
-            tools.stand_by();
+            tools.stand_by().await;
             let _ = answers.send(FromHands::Stopped { request }.into()).await;
         });
     }
@@ -253,7 +253,7 @@ impl Process {
             let _ = answers.send(FromHands::Background { request, failure }.into()).await;
             if let Ok(program) = started {
                 program.finish(time, &stop).await;
-                tools.stand_by();
+                tools.stand_by().await;
                 drop(ended);
                 let _ = answers.send(FromHands::BackgroundEnded { request }.into()).await;
             }

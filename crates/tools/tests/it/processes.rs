@@ -219,7 +219,7 @@ async fn a_supervisor_is_there_before_its_program_is_known() {
         "one was started ahead though nobody stands by"
     );
 
-    bench.tools.stand_by();
+    bench.tools.stand_by().await;
     until("one that waits", || supervisors(&name).len() == 1).await;
     let ahead = supervisors(&name)[0];
     let parent = bench.ok("exec", json!({ "code": "return process.ppid" })).await;
