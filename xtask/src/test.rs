@@ -1,16 +1,20 @@
-//! Runs every test program with a deadline, so that one that hangs is killed and named.
+//! Runs every test program with a deadline, so that one that hangs is killed and named: as many at once as there are
+//! processors, as tests wait for others more than they compute.
 //!
-//! Tests that fail are run once more, one after the other, with the same lots. If they pass then, the run goes on, and the last
-//! lines name them: a test that fails now and then is a fault to be mended, but no reason to hold everything else up.
+//! Tests that fail are run once more, one after the other, with the same lots, when nothing else runs. If they pass then, the
+//! run goes on, and the last lines name them: a test that fails now and then is a fault to be mended, but no reason to hold
+//! everything else up.
 
-use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use serde::Deserialize;
 
 use crate::cargo::cargo;
@@ -49,21 +53,12 @@ pub(crate) fn run() -> anyhow::Result<()> {
     };
     let seed = seed()?;
     println!("{SEED}={seed} repeats all lots of this run");
+    let at_once = thread::available_parallelism().map_or(1, usize::from);
     let (mut failed, mut unsteady) = (Vec::new(), Vec::new());
-    for (program, folder) in programs()? {
-        let name = program
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let first = attempt(&program, &folder, &name, deadline, &seed, &[])?;
-        let Err(how) = first.outcome else {
-            continue;
-        };
-        // What was killed has named only some of them.
-        let again = if how == TESTS_FAILED { first.failed } else { Vec::new() };
-        let which = [std::slice::from_ref(&name), &again].concat().join(" ");
+    for (program, how, again) in side_by_side(programs()?, at_once, deadline, &seed)? {
+        let which = [std::slice::from_ref(&program.name), &again].concat().join(" ");
         println!("{which}: {how}; once more");
-        match attempt(&program, &folder, &name, deadline, &seed, &again)?.outcome {
+        match attempt(&program, deadline, &seed, &again)?.outcome {
             Ok(()) => unsteady.push(format!("{which}: {how}")),
             Err(how) => failed.push(format!("{which}: {how}")),
         }
@@ -80,6 +75,45 @@ pub(crate) fn run() -> anyhow::Result<()> {
     bail!("these tests failed:\n  {}", failed.join("\n  "));
 }
 
+/// A program that failed, how, and which of its tests are to be run again: all, where none is named.
+type Failed = (Program, String, Vec<String>);
+
+/// Runs programs, so many at once; gives those that failed.
+fn side_by_side(
+    programs: VecDeque<Program>,
+    at_once: usize,
+    deadline: Duration,
+    seed: &str,
+) -> anyhow::Result<Vec<Failed>> {
+    let waiting = Mutex::new(programs);
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let run_all = || {
+        let mut failed = Vec::new();
+        while let Some(program) = next() {
+            let attempted = attempt(&program, deadline, seed, &[])?;
+            if let Err(how) = attempted.outcome {
+                // What was killed has named only some of them.
+                let again = if how == TESTS_FAILED {
+                    attempted.failed
+                } else {
+                    Vec::new()
+                };
+                failed.push((program, how, again));
+            }
+        }
+        anyhow::Ok(failed)
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..at_once).map(|_| scope.spawn(run_all)).collect();
+        let mut failed = Vec::new();
+        for one in running {
+            let ended = one.join();
+            failed.extend(ended.map_err(|_| anyhow!("a thread that runs tests broke down"))??);
+        }
+        Ok(failed)
+    })
+}
+
 /// The one that was asked for, or a new one.
 fn seed() -> anyhow::Result<String> {
     if let Some(seed) = std::env::var_os(SEED) {
@@ -89,24 +123,26 @@ fn seed() -> anyhow::Result<String> {
     Ok(now.map_or(0, |now| now.subsec_nanos()).to_string())
 }
 
+/// A program with tests.
+struct Program {
+    path: PathBuf,
+    /// Where it is run: its package.
+    folder: PathBuf,
+    name: String,
+}
+
 /// How a program ended, and which of its tests failed.
 struct Attempt {
     outcome: Result<(), String>,
     failed: Vec<String>,
 }
 
-/// Runs one program: all of its tests, or the named ones alone.
-fn attempt(
-    program: &Path,
-    folder: &Path,
-    name: &str,
-    deadline: Duration,
-    seed: &str,
-    tests: &[String],
-) -> anyhow::Result<Attempt> {
+/// Runs a program, all of its tests or the named ones alone, and then shows what it said.
+fn attempt(program: &Program, deadline: Duration, seed: &str, tests: &[String]) -> anyhow::Result<Attempt> {
+    let Program { path, folder, name } = program;
     println!("running {name}");
     let began = Instant::now();
-    let mut command = Command::new(program);
+    let mut command = Command::new(path);
     if !tests.is_empty() {
         command.args(tests).args(["--exact", "--test-threads=1"]);
     }
@@ -117,29 +153,35 @@ fn attempt(
         .stdout(Stdio::piped())
         .process_group(0)
         .spawn()
-        .with_context(|| format!("{} could not be started", program.display()))?;
+        .with_context(|| format!("{} could not be started", path.display()))?;
     let output = child.stdout.take().context("its output is read")?;
-    let (sender, failed) = std::sync::mpsc::channel();
+    let (sender, said) = std::sync::mpsc::channel();
     // Not waited for: what a test leaves behind may hold the pipe open.
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-            let line = String::from_utf8_lossy(&line);
-            println!("{line}");
-            if let Some(test) = line
-                .strip_prefix("test ")
-                .and_then(|rest| rest.strip_suffix(" ... FAILED"))
-            {
-                let _ = sender.send(test.to_owned());
-            }
+            let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
         }
     });
     let outcome = wait(child, began + deadline);
-    println!("{name}: {} s", began.elapsed().as_secs());
-    let failed = std::iter::from_fn(|| failed.recv_timeout(LAST_LINES).ok()).collect();
-    Ok(Attempt { outcome, failed })
+    let lines: Vec<String> = std::iter::from_fn(|| said.recv_timeout(LAST_LINES).ok()).collect();
+    let failed = lines.iter().filter_map(|line| {
+        let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
+        Some(test.to_owned())
+    });
+    let mut shown = std::io::stdout().lock();
+    for line in &lines {
+        writeln!(shown, "{line}")?;
+    }
+    writeln!(shown, "{name}: {} s", began.elapsed().as_secs())?;
+    drop(shown);
+    Ok(Attempt {
+        outcome,
+        failed: failed.collect(),
+    })
 }
 
-fn programs() -> anyhow::Result<BTreeSet<(PathBuf, PathBuf)>> {
+/// Those with whole sandboxes first, which take longest, so that nothing waits for their end alone.
+fn programs() -> anyhow::Result<VecDeque<Program>> {
     let output = cargo()
         .args(["test", "--workspace", "--locked", "--no-run", "--message-format=json"])
         .stderr(Stdio::inherit())
@@ -155,12 +197,25 @@ fn programs() -> anyhow::Result<BTreeSet<(PathBuf, PathBuf)>> {
         bail!("the tests could not be built");
     }
     let artifacts = String::from_utf8(output.stdout).context("cargo printed no UTF-8")?;
-    Ok(artifacts
+    let found: BTreeSet<(bool, PathBuf, PathBuf)> = artifacts
         .lines()
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
         .filter(|artifact| artifact.profile.as_ref().is_some_and(|profile| profile.test))
-        .filter_map(|artifact| Some((artifact.executable?, artifact.manifest_path?.parent()?.to_owned())))
-        .collect())
+        .filter_map(|artifact| {
+            let folder = artifact.manifest_path?.parent()?.to_owned();
+            let has_sandboxes = folder.parent()?.ends_with("tests");
+            Some((!has_sandboxes, artifact.executable?, folder))
+        })
+        .collect();
+    let programs = found.into_iter().map(|(_, path, folder)| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        Program {
+            name: name.unwrap_or_default(),
+            path,
+            folder,
+        }
+    });
+    Ok(programs.collect())
 }
 
 fn wait(mut child: Child, until: Instant) -> Result<(), String> {
@@ -196,13 +251,23 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
 
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
-        std::fs::write(&program, PROGRAM).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let run = |tests: &[String]| attempt(&program, folder.path(), "program", DEADLINE, "7", tests).unwrap();
-        let first = run(&[]);
-        assert_eq!(first.outcome, Err(TESTS_FAILED.to_owned()));
-        assert_eq!(first.failed, ["part::second"]);
-        assert_eq!(run(&first.failed).outcome, Ok(()));
+        let program = |name: &str| Program {
+            path: folder.path().join(name),
+            folder: folder.path().to_owned(),
+            name: name.to_owned(),
+        };
+        for (name, text) in [("first", PROGRAM), ("second", "#!/bin/sh\n"), ("third", PROGRAM)] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            std::fs::set_permissions(folder.path().join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let all = ["first", "second", "third"].map(program).into();
+        let mut failed = side_by_side(all, 2, DEADLINE, "7").unwrap();
+        failed.sort_by(|one, other| one.0.name.cmp(&other.0.name));
+        let named: Vec<_> = failed.iter().map(|(program, ..)| program.name.as_str()).collect();
+        assert_eq!(named, ["first", "third"]);
+        for (program, how, again) in failed {
+            assert_eq!((how.as_str(), again.join(" ").as_str()), (TESTS_FAILED, "part::second"));
+            assert_eq!(attempt(&program, DEADLINE, "7", &again).unwrap().outcome, Ok(()));
+        }
     }
 }
