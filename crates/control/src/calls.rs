@@ -287,7 +287,7 @@ impl Control {
             if let Some(write) = write.as_ref().filter(|_| key.is_some())
                 && let Some(earlier) = self.earlier(write).await.inspect_err(|failure| span.fail(failure))?
             {
-                return self.repeated(span, earlier).await;
+                return self.not_made(span, earlier).await;
             }
             match self
                 .await_approval(live, active.as_ref(), &span, &service, &method, &args)

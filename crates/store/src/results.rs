@@ -113,6 +113,16 @@ pub(crate) fn check(head: &Head, results: &[ToolResult]) -> Result<(), StoreErro
     Ok(())
 }
 
+/// Whether a call was asked for and has no result yet.
+pub(crate) fn is_awaited(work: &mut Work, session: SessionId, call: &ToolCallId) -> Result<bool, StoreError> {
+    let head = Head::read(work, session)?;
+    if !head.open_calls.contains(call) {
+        return Ok(false);
+    }
+    let kept = "SELECT 1 AS kept FROM results WHERE session_id = $1 AND call = $2";
+    Ok(work.one(kept, binds![session, call.0.as_str()])?.is_none())
+}
+
 /// The results of open calls that were kept.
 pub(crate) fn early_of(work: &mut Work, head: &Head) -> Result<Vec<ToolResult>, StoreError> {
     if head.early == 0 {

@@ -9,7 +9,7 @@ use crate::batch::binds;
 use crate::head::Head;
 use crate::row::Row;
 use crate::writer::Work;
-use crate::{Asker, AuditEntry, Hash, Store, StoreError, audit, chain, stored};
+use crate::{Asker, AuditEntry, Hash, Store, StoreError, audit, chain, results, stored};
 
 /// Writes of one session that are remembered; the older are forgotten.
 const KEPT: i64 = 500;
@@ -55,7 +55,7 @@ pub struct NewWrite {
     pub harmless: bool,
 }
 
-/// Why a write is not to be made: there was one of its key.
+/// Why a write is not to be made: there was one of its key, or nobody would learn of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Earlier {
     /// It is under way.
@@ -69,6 +69,8 @@ pub enum Earlier {
         /// What it failed with; none: the process that made it ended.
         code: Option<String>,
     },
+    /// The tool call that it is made in has its result, which says what the call changed.
+    CallOver,
 }
 
 /// What a write gave.
@@ -209,6 +211,11 @@ fn begin(work: &mut Work, write: &NewWrite, entry: AuditEntry) -> Result<Option<
         && let Some(earlier) = write.after(&row)?
     {
         return Ok(Some(earlier));
+    }
+    if let Some(call) = &write.call
+        && !results::is_awaited(work, write.key.session, call)?
+    {
+        return Ok(Some(Earlier::CallOver));
     }
     work.batch.add(
         "INSERT INTO service_writes (session_id, run_id, key, sha256, call_id, service, method, state, begun) \

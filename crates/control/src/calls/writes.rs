@@ -148,7 +148,7 @@ impl Control {
             Err(unanswered) => unanswered,
         };
         match unanswered {
-            Unanswered::Earlier(earlier) => self.repeated(span, earlier).await,
+            Unanswered::Earlier(earlier) => self.not_made(span, earlier).await,
             Unanswered::Unwritten(error) => {
                 let failure = unwritten(&error);
                 span.fail(&failure);
@@ -201,8 +201,8 @@ impl Control {
         Ok(Received::Whole(whole(media_type, bytes)))
     }
 
-    /// What a repeat is answered.
-    pub(super) async fn repeated(&self, mut span: Span, earlier: Earlier) -> Result<ServiceAnswer, ServiceFailure> {
+    /// What a write is answered that is not made.
+    pub(super) async fn not_made(&self, mut span: Span, earlier: Earlier) -> Result<ServiceAnswer, ServiceFailure> {
         let what = format!("{}.{}", span.service, span.method);
         let (status, code, words, remedy) = match earlier {
             Earlier::Done(WriteResult {
@@ -246,6 +246,14 @@ impl Control {
                     "look at the state of things first; if nothing was done, make the call again under another key",
                 )
             }
+            Earlier::CallOver => (
+                409,
+                "call_over",
+                format!(
+                    "{what} was not made: the tool call that it belongs to is over, and its result says what it changed"
+                ),
+                "make it in a new call, and wait there for what it gives",
+            ),
         };
         let failure = ServiceFailure::new(status, code, words).remedy(remedy);
         span.fail(&failure);

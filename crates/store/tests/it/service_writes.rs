@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::{Block, Event, ResultPart, RunId, SessionId, ToolCallId, ToolResult};
 use serde_json::json;
-use store::{AuditEntry, BeginTurn, Earlier, NewWrite, StoreError, WriteEnd, WriteKey, WriteResult};
+use store::{AuditEntry, BeginTurn, Earlier, EarlyResults, NewWrite, StoreError, WriteEnd, WriteKey, WriteResult};
 
 use crate::parts::{Place, SYSTEM, begin as turn};
 
@@ -15,11 +15,19 @@ fn write(session: SessionId, run: RunId, key: &str, request: &str) -> NewWrite {
             run: Some(run),
             key: key.to_owned(),
         },
-        call: Some(ToolCallId("c1".to_owned())),
+        call: None,
         service: "crm".to_owned(),
         method: "create".to_owned(),
         request: request.to_owned(),
         harmless: false,
+    }
+}
+
+/// The same in a tool call.
+fn within(call: &str, write: NewWrite) -> NewWrite {
+    NewWrite {
+        call: Some(ToolCallId(call.to_owned())),
+        ..write
     }
 }
 
@@ -150,27 +158,21 @@ async fn who_was_interrupted_is_told_what_was_begun() {
     let run = taken.run.id;
     let epoch = taken.run.epoch;
     place.turn(turn(run, epoch, 1), &["c1", "c2", "c3"], None).await;
-    let done = write(session, run, "done", "one");
+    let done = within("c1", write(session, run, "done", "one"));
     begin(&place, &done).await.unwrap();
     settle(&place, &done, WriteEnd::Done(gave(b"1"))).await;
     let open = NewWrite {
         method: "send".to_owned(),
-        ..write(session, run, "open", "one")
+        ..within("c1", write(session, run, "open", "one"))
     };
     begin(&place, &open).await.unwrap();
-    let failed = NewWrite {
-        call: Some(ToolCallId("c2".to_owned())),
-        ..write(session, run, "failed", "one")
-    };
+    let failed = within("c2", write(session, run, "failed", "one"));
     begin(&place, &failed).await.unwrap();
     let nothing = WriteEnd::Failed {
         code: "rate_limited".to_owned(),
     };
     settle(&place, &failed, nothing).await;
-    let well = NewWrite {
-        call: Some(ToolCallId("c3".to_owned())),
-        ..write(session, run, "well", "one")
-    };
+    let well = within("c3", write(session, run, "well", "one"));
     begin(&place, &well).await.unwrap();
     settle(&place, &well, WriteEnd::Done(gave(b"1"))).await;
     // The first was cut off, the second failed, the third went well.
@@ -210,4 +212,33 @@ async fn who_was_interrupted_is_told_what_was_begun() {
         "{told:?}"
     );
     assert_eq!(told[1..], ["it failed", "fine"]);
+}
+
+#[tokio::test]
+async fn nothing_is_begun_in_a_call_that_is_over() {
+    let place = Place::new().await;
+    let (session, taken) = place.running().await;
+    let (run, epoch) = (taken.run.id, taken.run.epoch);
+    place.turn(turn(run, epoch, 1), &["c1", "c2"], None).await;
+    let begun = async |call: &str, key: &str| {
+        let write = within(call, write(session, run, key, "one"));
+        begin(&place, &write).await.unwrap()
+    };
+    assert_eq!(begun("c1", "first").await, None);
+    let audited = place.audited().await;
+    let early = EarlyResults {
+        run,
+        epoch,
+        turn: 2,
+        results: vec![ToolResult::text(ToolCallId("c1".to_owned()), "fine")],
+    };
+    place.store.keep_results(SYSTEM, early).await.unwrap();
+    assert_eq!(begun("c1", "second").await, Some(Earlier::CallOver));
+    assert_eq!(begun("never asked for", "other").await, Some(Earlier::CallOver));
+    assert_eq!(place.audited().await, audited);
+    // What was begun before is still known; the other call is not over before its result stands in the history.
+    assert_eq!(begun("c1", "first").await, Some(Earlier::UnderWay));
+    assert_eq!(begun("c2", "third").await, None);
+    place.begin(turn(run, epoch, 2)).await;
+    assert_eq!(begun("c2", "fourth").await, Some(Earlier::CallOver));
 }
