@@ -1,5 +1,5 @@
-//! Runs every test program with a deadline, so that one that hangs is killed and named: as many at once as there are
-//! processors, as tests wait for others more than they compute.
+//! Runs every test program with a deadline, so that one that hangs is killed and named: one more at once than there are
+//! processors, as many tests wait for most of their time.
 //!
 //! Tests that fail are run once more, one after the other, with the same lots, when nothing else runs. If they pass then, the
 //! run goes on, and the last lines name them: a test that fails now and then is a fault to be mended, but no reason to hold
@@ -53,7 +53,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     };
     let seed = seed()?;
     println!("{SEED}={seed} repeats all lots of this run");
-    let at_once = thread::available_parallelism().map_or(1, usize::from);
+    let at_once = thread::available_parallelism().map_or(1, usize::from) + 1;
     let (mut failed, mut unsteady) = (Vec::new(), Vec::new());
     for (program, how, again) in side_by_side(programs()?, at_once, deadline, &seed)? {
         let which = [std::slice::from_ref(&program.name), &again].concat().join(" ");
