@@ -13,7 +13,7 @@ use protocol::{MethodGrant, ServiceFailure, ServiceGrant, ServiceRequest};
 use secret::Secret;
 use serde_json::{Value, json};
 use services::{Call, Catalogue, Failure, Media, PRELUDE, Services};
-use store::{Asker, AuditEntry, StoreError, WriteEnd};
+use store::{Asker, AuditEntry, NotMade, StoreError, WriteEnd};
 
 use crate::Control;
 use crate::approvals::{ACCESS_SERVICE, AskError, Waiting, Wanted, denied_words, with_approved};
@@ -249,6 +249,7 @@ impl Control {
             with_approved(rights.approved(), ApprovalKind::Service, &subject, decision)
         };
         let active = live.active();
+        let names_a_call = call.is_some();
         let known = |call: &ToolCallId| {
             active
                 .as_ref()
@@ -282,6 +283,12 @@ impl Control {
             Some(Err(failure)) => return Err(self.went_nowhere(span, failure).await),
             None => None,
         };
+        if write.is_some() && names_a_call && span.call.is_none() {
+            return match span.run {
+                Some(_) => self.not_made(span, NotMade::CallOver).await,
+                None => Err(self.went_nowhere(span, no_run()).await),
+            };
+        }
         if span.decision.outcome == Outcome::Ask {
             // What was done is not asked about again.
             if let Some(write) = write.as_ref().filter(|_| key.is_some())
@@ -553,6 +560,12 @@ fn refusal(decision: &Decision, service: &str, method: &str) -> ServiceFailure {
 fn unknown(service: &str, method: &str) -> ServiceFailure {
     let words = format!("there is no method {service}.{method}");
     ServiceFailure::new(404, "unknown_method", words).remedy("call one of those that the session's types show")
+}
+
+/// Of a write that names a tool call while no run is under way: it may be one that is taken up again in a moment.
+fn no_run() -> ServiceFailure {
+    let words = "the call was not made: it names a tool call, and no run is under way that this could belong to";
+    ServiceFailure::new(503, "unavailable", words).remedy("make it again in a moment")
 }
 
 fn failed(failure: &Failure) -> ServiceFailure {

@@ -86,12 +86,6 @@ impl Head {
                 },
             )),
         };
-        let calls = row.text("open_calls")?;
-        let open_calls = if calls.is_empty() {
-            Vec::new()
-        } else {
-            serde_json::from_str(&calls).map_err(|source| stored::corrupt("list of calls", source))?
-        };
         Ok(Self {
             session: row.id("session_id")?,
             owner: row.id("owner")?,
@@ -100,7 +94,7 @@ impl Head {
             events: row.integer("events")?,
             hash: row.hash("hash")?,
             stored: row.integer("stored")?,
-            open_calls,
+            open_calls: open_calls(row)?,
             early: row.integer("early")?,
             last_run: row.id_or_none("last_run")?,
             waiting: row.integer("waiting")?,
@@ -350,4 +344,13 @@ pub(crate) fn not_found(session: SessionId) -> StoreError {
         kind: "session",
         id: session.to_string(),
     }
+}
+
+/// The calls of a session's last message that have no result in the history.
+pub(crate) fn open_calls(row: &Row) -> Result<Vec<ToolCallId>, StoreError> {
+    let calls = row.text("open_calls")?;
+    if calls.is_empty() {
+        return Ok(Vec::new());
+    }
+    serde_json::from_str(&calls).map_err(|source| stored::corrupt("list of calls", source))
 }

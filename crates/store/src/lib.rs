@@ -86,7 +86,7 @@ pub use prompts::{Accepted, Joined, Prompt, Target};
 pub use restore::{Restored, restore};
 pub use results::{EarlyResults, KeptResults};
 pub use runs::{End, Ended, LastBegun, Lease, Run, TakenRun};
-pub use service_writes::{Earlier, NewWrite, WRITES_TOLD, WriteEnd, WriteKey, WriteResult};
+pub use service_writes::{NewWrite, NotMade, WRITES_TOLD, WriteEnd, WriteKey, WriteResult};
 pub use session_tokens::SessionToken;
 pub use sessions::{Cursor, Page, Session, SessionFilter};
 pub use snapshots::{Fork, NewSnapshot, Snapshot, SnapshotKind};

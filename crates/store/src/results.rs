@@ -6,7 +6,7 @@ use domain::{
 };
 
 use crate::batch::{binds, statement};
-use crate::head::{HEAD, Head, composed};
+use crate::head::{HEAD, Head, composed, open_calls};
 use crate::runs::{RUN, not_found};
 use crate::stored;
 use crate::writer::Work;
@@ -114,13 +114,13 @@ pub(crate) fn check(head: &Head, results: &[ToolResult]) -> Result<(), StoreErro
 }
 
 /// Whether a call was asked for and has no result yet.
-pub(crate) fn is_awaited(work: &mut Work, session: SessionId, call: &ToolCallId) -> Result<bool, StoreError> {
-    let head = Head::read(work, session)?;
-    if !head.open_calls.contains(call) {
+pub(crate) fn is_awaited(work: &Work, session: SessionId, call: &ToolCallId) -> Result<bool, StoreError> {
+    let sql = "SELECT s.open_calls, EXISTS (SELECT 1 FROM results r WHERE r.session_id = s.id AND r.call = $2) AS kept \
+               FROM sessions s WHERE s.id = $1";
+    let Some(row) = work.one(sql, binds![session, call.0.as_str()])? else {
         return Ok(false);
-    }
-    let kept = "SELECT 1 AS kept FROM results WHERE session_id = $1 AND call = $2";
-    Ok(work.one(kept, binds![session, call.0.as_str()])?.is_none())
+    };
+    Ok(row.integer("kept")? == 0 && open_calls(&row)?.contains(call))
 }
 
 /// The results of open calls that were kept.

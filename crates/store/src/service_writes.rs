@@ -55,21 +55,21 @@ pub struct NewWrite {
     pub harmless: bool,
 }
 
-/// Why a write is not to be made: there was one of its key, or nobody would learn of it.
+/// Why a write is not to be made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Earlier {
-    /// It is under way.
+pub enum NotMade {
+    /// One of its key is under way.
     UnderWay,
-    /// It was another: of another service or method, or with other arguments.
+    /// There was another of its key: of another service or method, or with other arguments.
     Other,
-    /// It was done.
+    /// One of its key was done.
     Done(WriteResult),
-    /// Nobody knows what came of it.
+    /// Nobody knows what came of one of its key.
     Unknown {
         /// What it failed with; none: the process that made it ended.
         code: Option<String>,
     },
-    /// The tool call that it is made in has its result, which says what the call changed.
+    /// The tool call that it names has its result already, or was never asked for.
     CallOver,
 }
 
@@ -113,7 +113,7 @@ impl Store {
     ///
     /// # Errors
     /// Reading failed; the one who asks is not Belljar itself.
-    pub async fn earlier_write(&self, asker: Asker, write: &NewWrite) -> Result<Option<Earlier>, StoreError> {
+    pub async fn earlier_write(&self, asker: Asker, write: &NewWrite) -> Result<Option<NotMade>, StoreError> {
         asker.must_be_system("look for a write")?;
         let row = self.read_one("look for a write", BY_KEY, write.key.binds()).await?;
         row.map_or(Ok(None), |row| write.after(&row))
@@ -128,7 +128,7 @@ impl Store {
         asker: Asker,
         write: NewWrite,
         entry: AuditEntry,
-    ) -> Result<Option<Earlier>, StoreError> {
+    ) -> Result<Option<NotMade>, StoreError> {
         asker.must_be_system("begin a write")?;
         self.write("begin a write", move |work| begin(work, &write, entry))
             .await
@@ -187,17 +187,17 @@ impl NewWrite {
     }
 
     /// What a row with this key says.
-    fn after(&self, row: &Row) -> Result<Option<Earlier>, StoreError> {
+    fn after(&self, row: &Row) -> Result<Option<NotMade>, StoreError> {
         if row.hash("sha256")? != self.sha256() {
-            return Ok(Some(Earlier::Other));
+            return Ok(Some(NotMade::Other));
         }
         Ok(match row.str("state")? {
-            "begun" => Some(Earlier::UnderWay),
-            "done" => Some(Earlier::Done(WriteResult {
+            "begun" => Some(NotMade::UnderWay),
+            "done" => Some(NotMade::Done(WriteResult {
                 media_type: row.text_or_none("media_type")?.unwrap_or_default(),
                 bytes: row.bytes_or_none("result")?.map(<[u8]>::to_vec),
             })),
-            "unknown" if !self.harmless => Some(Earlier::Unknown {
+            "unknown" if !self.harmless => Some(NotMade::Unknown {
                 code: row.text_or_none("code")?,
             }),
             "unknown" | "failed" => None,
@@ -206,7 +206,7 @@ impl NewWrite {
     }
 }
 
-fn begin(work: &mut Work, write: &NewWrite, entry: AuditEntry) -> Result<Option<Earlier>, StoreError> {
+fn begin(work: &mut Work, write: &NewWrite, entry: AuditEntry) -> Result<Option<NotMade>, StoreError> {
     if let Some(row) = work.one(BY_KEY, write.key.binds())?
         && let Some(earlier) = write.after(&row)?
     {
@@ -215,7 +215,7 @@ fn begin(work: &mut Work, write: &NewWrite, entry: AuditEntry) -> Result<Option<
     if let Some(call) = &write.call
         && !results::is_awaited(work, write.key.session, call)?
     {
-        return Ok(Some(Earlier::CallOver));
+        return Ok(Some(NotMade::CallOver));
     }
     work.batch.add(
         "INSERT INTO service_writes (session_id, run_id, key, sha256, call_id, service, method, state, begun) \

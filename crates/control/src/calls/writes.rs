@@ -10,7 +10,7 @@ use protocol::ServiceFailure;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use services::{Answer, Call, Changes, Failure};
-use store::{Asker, Earlier, NewWrite, StoreError, WriteEnd, WriteKey, WriteResult};
+use store::{Asker, NewWrite, NotMade, StoreError, WriteEnd, WriteKey, WriteResult};
 
 use super::{Callable, Span, counted, failed, media_type};
 use crate::Control;
@@ -43,8 +43,8 @@ impl Begun {
 enum Unanswered {
     /// It failed.
     Failed(Failure),
-    /// There was one of its key.
-    Earlier(Earlier),
+    /// It is not to be made.
+    NotMade(NotMade),
     /// It could not be written down, and so did not leave.
     Unwritten(StoreError),
 }
@@ -97,7 +97,7 @@ impl Callable {
 
 impl Control {
     /// What an equal call with the same key came to before, where that is to be told instead of making it.
-    pub(super) async fn earlier(&self, write: &NewWrite) -> Result<Option<Earlier>, ServiceFailure> {
+    pub(super) async fn earlier(&self, write: &NewWrite) -> Result<Option<NotMade>, ServiceFailure> {
         let earlier = self.0.store.earlier_write(Asker::System, write).await;
         earlier.map_err(|error| unwritten(&error))
     }
@@ -148,7 +148,7 @@ impl Control {
             Err(unanswered) => unanswered,
         };
         match unanswered {
-            Unanswered::Earlier(earlier) => self.not_made(span, earlier).await,
+            Unanswered::NotMade(earlier) => self.not_made(span, earlier).await,
             Unanswered::Unwritten(error) => {
                 let failure = unwritten(&error);
                 span.fail(&failure);
@@ -182,7 +182,7 @@ impl Control {
                 span.write = Some(Begun { key, end });
                 Ok(())
             }
-            Ok(Some(earlier)) => Err(Unanswered::Earlier(earlier)),
+            Ok(Some(earlier)) => Err(Unanswered::NotMade(earlier)),
             Err(error) => Err(Unanswered::Unwritten(error)),
         }
     }
@@ -202,10 +202,10 @@ impl Control {
     }
 
     /// What a write is answered that is not made.
-    pub(super) async fn not_made(&self, mut span: Span, earlier: Earlier) -> Result<ServiceAnswer, ServiceFailure> {
+    pub(super) async fn not_made(&self, mut span: Span, earlier: NotMade) -> Result<ServiceAnswer, ServiceFailure> {
         let what = format!("{}.{}", span.service, span.method);
         let (status, code, words, remedy) = match earlier {
-            Earlier::Done(WriteResult {
+            NotMade::Done(WriteResult {
                 media_type,
                 bytes: Some(bytes),
             }) => {
@@ -214,19 +214,19 @@ impl Control {
                 self.in_vain(&mut span).await;
                 return Ok(whole(media_type, bytes.into()));
             }
-            Earlier::Done(WriteResult { bytes: None, .. }) => (
+            NotMade::Done(WriteResult { bytes: None, .. }) => (
                 409,
                 "result_not_kept",
                 format!("{what} was done under this key before; its result was too long to be kept"),
                 "it is not done again: ask the service for what you need of it",
             ),
-            Earlier::UnderWay => (
+            NotMade::UnderWay => (
                 409,
                 "under_way",
                 format!("{what} is under way under this key"),
                 "make the same call again in a while: it gets the same result",
             ),
-            Earlier::Other => (
+            NotMade::Other => (
                 422,
                 "key_reused",
                 format!(
@@ -234,7 +234,7 @@ impl Control {
                 ),
                 "give each call a key of its own",
             ),
-            Earlier::Unknown { code } => {
+            NotMade::Unknown { code } => {
                 let why = match code {
                     None => "the process that made it ended before the answer came".to_owned(),
                     Some(code) => format!("it failed with {code}"),
@@ -246,13 +246,11 @@ impl Control {
                     "look at the state of things first; if nothing was done, make the call again under another key",
                 )
             }
-            Earlier::CallOver => (
+            NotMade::CallOver => (
                 409,
                 "call_over",
-                format!(
-                    "{what} was not made: the tool call that it belongs to is over, and its result says what it changed"
-                ),
-                "make it in a new call, and wait there for what it gives",
+                format!("{what} was not made: the tool call that it names is over"),
+                "make it in a new call, and await it there",
             ),
         };
         let failure = ServiceFailure::new(status, code, words).remedy(remedy);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use control::{NewPrompt, ServiceRequest};
-use domain::{Delivery, Door, Event, SessionId};
+use domain::{Delivery, Door, Event, SessionId, ToolCallId};
 use futures::StreamExt;
 use lifecycle::Tasks;
 use policy::Scope;
@@ -416,6 +416,49 @@ async fn a_write_whose_process_died_is_unknown_is_named_to_the_model_and_is_not_
             assert_eq!(added.count(), before + 1);
             assert_eq!(world.audited("service.begun").await.len(), 1);
             world.assert_whole(accepted.session).await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_is_made_only_while_the_tool_call_that_it_names_is() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let added = Added::new(true);
+    let port = adding(&tasks, added.clone()).await;
+    in_both_placements_with(
+        || with_services(port),
+        async |world| {
+            let before = added.count();
+            let naming = async |call: &str| {
+                let token = world.inside.tokens(world.inside.newest().0).pop().unwrap();
+                let request = ServiceRequest {
+                    call: Some(ToolCallId(call.to_owned())),
+                    ..add("add", "Ada", None)
+                };
+                answered(&world, &token, request).await
+            };
+            let over = Err((409, "call_over".to_owned()));
+            world.will_call(&[("a", "wait")]);
+            world.will_call(&[("b", "hang")]);
+            let accepted = world.prompt("go").await;
+            world.inside.made_so_many(1).await;
+            naming("a").await.unwrap();
+            assert_eq!(naming("b").await, over);
+            world.inside.release();
+            world.inside.made_so_many(2).await;
+            assert_eq!(naming("a").await, over);
+            naming("b").await.unwrap();
+            let cancelled = world.control.cancel(world.asker, accepted.session, "enough");
+            cancelled.await.unwrap();
+            world.ended(accepted.session, accepted.run).await;
+            let again = async {
+                while naming("b").await == over {}
+                naming("b").await
+            };
+            assert_eq!(within("no run", again).await, Err((503, "unavailable".to_owned())));
+            assert_eq!(added.count(), before + 2);
         },
     )
     .await;

@@ -51,7 +51,7 @@ pub(crate) struct ProxyResult {
 }
 
 /// Call a method of a service as a session. Statuses: 401 the token is no living session's, 403 denied, 404 no such method,
-/// 409 the key's call is under way, nobody knows what came of it (`state_unknown`), or the tool call that it belongs to is over (`call_over`), 422 the arguments do not fit or the key is another call's, 429 too often (see `Retry-After`), 502 and 504 the service failed. Errors have a `remedy` where there is one.
+/// 409 the key's call is under way, nobody knows what came of it (`state_unknown`), or the tool call that it names is over (`call_over`), 422 the arguments do not fit or the key is another call's, 429 too often (see `Retry-After`), 502 and 504 the service failed. Errors have a `remedy` where there is one.
 #[utoipa::path(post, path = "/api/proxy", tag = "services", request_body = ProxyCall, responses((status = 200, description = "The result.", body = ProxyResult)))]
 pub(crate) async fn proxy(State(doors): State<Doors>, request: Request) -> Response {
     let (header, call) = match read(request, &doors).await {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::{Block, Event, ResultPart, RunId, SessionId, ToolCallId, ToolResult};
 use serde_json::json;
-use store::{AuditEntry, BeginTurn, Earlier, EarlyResults, NewWrite, StoreError, WriteEnd, WriteKey, WriteResult};
+use store::{AuditEntry, BeginTurn, EarlyResults, NewWrite, NotMade, StoreError, WriteEnd, WriteKey, WriteResult};
 
 use crate::parts::{Place, SYSTEM, begin as turn};
 
@@ -31,7 +31,7 @@ fn within(call: &str, write: NewWrite) -> NewWrite {
     }
 }
 
-async fn begin(place: &Place, write: &NewWrite) -> Result<Option<Earlier>, StoreError> {
+async fn begin(place: &Place, write: &NewWrite) -> Result<Option<NotMade>, StoreError> {
     let entry = AuditEntry::about("service.begun", write.key.session, json!({ "key": write.key.key }));
     place.store.begin_write(SYSTEM, write.clone(), entry).await
 }
@@ -69,17 +69,17 @@ async fn a_write_is_in_the_audit_log_before_it_leaves_and_made_once_for_each_key
         assert_eq!(begin(&place, wanted).await.unwrap(), looked);
         looked
     };
-    assert_eq!(earlier(&first).await, Some(Earlier::UnderWay));
+    assert_eq!(earlier(&first).await, Some(NotMade::UnderWay));
     let other = write(session, taken.run.id, "k", "two");
-    assert_eq!(earlier(&other).await, Some(Earlier::Other));
+    assert_eq!(earlier(&other).await, Some(NotMade::Other));
     // Another run's key is another.
     let elsewhere = write(session, RunId::new(), "k", "two");
     assert_eq!(begin(&place, &elsewhere).await.unwrap(), None);
 
     settle(&place, &first, WriteEnd::Done(gave(b"{}"))).await;
     assert_eq!(place.audited().await.entry.action, "service.called");
-    assert_eq!(earlier(&first).await, Some(Earlier::Done(gave(b"{}"))));
-    assert_eq!(earlier(&other).await, Some(Earlier::Other));
+    assert_eq!(earlier(&first).await, Some(NotMade::Done(gave(b"{}"))));
+    assert_eq!(earlier(&other).await, Some(NotMade::Other));
 
     // Nothing was done: it may be tried again, and what came of that counts.
     let again = write(session, taken.run.id, "again", "one");
@@ -88,7 +88,7 @@ async fn a_write_is_in_the_audit_log_before_it_leaves_and_made_once_for_each_key
     settle(&place, &again, WriteEnd::Failed { code: code() }).await;
     assert_eq!(begin(&place, &again).await.unwrap(), None);
     settle(&place, &again, WriteEnd::Unknown { code: code() }).await;
-    let unknown = Some(Earlier::Unknown { code: Some(code()) });
+    let unknown = Some(NotMade::Unknown { code: Some(code()) });
     assert_eq!(earlier(&again).await, unknown);
     let harmless = NewWrite {
         harmless: true,
@@ -109,9 +109,9 @@ async fn what_a_dead_process_began_is_unknown_and_what_is_long_is_not_kept() {
     place.reopen().await;
     assert_eq!(
         begin(&place, &cut).await.unwrap(),
-        Some(Earlier::Unknown { code: None })
+        Some(NotMade::Unknown { code: None })
     );
-    let Some(Earlier::Done(result)) = begin(&place, &long).await.unwrap() else {
+    let Some(NotMade::Done(result)) = begin(&place, &long).await.unwrap() else {
         panic!("it was done");
     };
     assert_eq!(result.bytes, None);
@@ -133,7 +133,7 @@ async fn writes_are_forgotten_by_number_and_age() {
         made(number.to_string()).await;
     }
     let looked = place.store.earlier_write(SYSTEM, &first).await.unwrap();
-    assert!(matches!(looked, Some(Earlier::Done(_))), "{looked:?}");
+    assert!(matches!(looked, Some(NotMade::Done(_))), "{looked:?}");
     let last = made("500".to_owned()).await;
     assert_eq!(place.store.earlier_write(SYSTEM, &first).await.unwrap(), None);
     place.pass(Duration::from_secs(8 * 24 * 3_600));
@@ -233,12 +233,12 @@ async fn nothing_is_begun_in_a_call_that_is_over() {
         results: vec![ToolResult::text(ToolCallId("c1".to_owned()), "fine")],
     };
     place.store.keep_results(SYSTEM, early).await.unwrap();
-    assert_eq!(begun("c1", "second").await, Some(Earlier::CallOver));
-    assert_eq!(begun("never asked for", "other").await, Some(Earlier::CallOver));
+    assert_eq!(begun("c1", "second").await, Some(NotMade::CallOver));
+    assert_eq!(begun("never asked for", "other").await, Some(NotMade::CallOver));
     assert_eq!(place.audited().await, audited);
     // What was begun before is still known; the other call is not over before its result stands in the history.
-    assert_eq!(begun("c1", "first").await, Some(Earlier::UnderWay));
+    assert_eq!(begun("c1", "first").await, Some(NotMade::UnderWay));
     assert_eq!(begun("c2", "third").await, None);
     place.begin(turn(run, epoch, 2)).await;
-    assert_eq!(begun("c2", "fourth").await, Some(Earlier::CallOver));
+    assert_eq!(begun("c2", "fourth").await, Some(NotMade::CallOver));
 }

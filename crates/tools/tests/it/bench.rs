@@ -27,7 +27,7 @@ impl Bench {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut Settings)) -> Self {
-        // What lies in /tmp is for every tool to read.
+        // Not in /tmp, which every tool may read: what is outside must be refused.
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         for name in ["workspace", "skills", "outside"] {
             std::fs::create_dir(folder.path().join(name)).unwrap();
