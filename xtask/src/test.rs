@@ -5,7 +5,7 @@
 //! run goes on, and the last lines name them: a test that fails now and then is a fault to be mended, but no reason to hold
 //! everything else up.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ const SEED: &str = "BELLJAR_TEST_SEED";
 
 /// How a program ends that has run all of its tests, some of which failed.
 const TESTS_FAILED: &str = "exit status: 101";
-/// The longest that is waited for what a program has written before its end.
+/// The longest that is waited for what a program has written before its end, as what it left behind may write for ever.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     println!("{SEED}={seed} repeats all lots of this run");
     let at_once = thread::available_parallelism().map_or(1, usize::from) + 1;
     let (mut failed, mut unsteady) = (Vec::new(), Vec::new());
-    for (program, how, again) in side_by_side(programs()?, at_once, deadline, &seed)? {
+    for Failed { program, how, again } in side_by_side(programs()?, at_once, deadline, &seed)? {
         let which = [std::slice::from_ref(&program.name), &again].concat().join(" ");
         println!("{which}: {how}; once more");
         match attempt(&program, deadline, &seed, &again)?.outcome {
@@ -75,10 +75,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
     bail!("these tests failed:\n  {}", failed.join("\n  "));
 }
 
-/// A program that failed, how, and which of its tests are to be run again: all, where none is named.
-type Failed = (Program, String, Vec<String>);
+/// A program that failed.
+struct Failed {
+    program: Program,
+    how: String,
+    /// Which of its tests are to be run again: all, where none is named.
+    again: Vec<String>,
+}
 
-/// Runs programs, so many at once; gives those that failed.
+/// Runs programs, `at_once` of them at a time; gives those that failed.
 fn side_by_side(
     programs: VecDeque<Program>,
     at_once: usize,
@@ -90,7 +95,10 @@ fn side_by_side(
     let run_all = || {
         let mut failed = Vec::new();
         while let Some(program) = next() {
-            let attempted = attempt(&program, deadline, seed, &[])?;
+            let attempted = attempt(&program, deadline, seed, &[]).unwrap_or_else(|error| Attempt {
+                outcome: Err(format!("{error:#}")),
+                failed: Vec::new(),
+            });
             if let Err(how) = attempted.outcome {
                 // What was killed has named only some of them.
                 let again = if how == TESTS_FAILED {
@@ -98,17 +106,17 @@ fn side_by_side(
                 } else {
                     Vec::new()
                 };
-                failed.push((program, how, again));
+                failed.push(Failed { program, how, again });
             }
         }
-        anyhow::Ok(failed)
+        failed
     };
     thread::scope(|scope| {
         let running: Vec<_> = (0..at_once).map(|_| scope.spawn(run_all)).collect();
         let mut failed = Vec::new();
         for one in running {
             let ended = one.join();
-            failed.extend(ended.map_err(|_| anyhow!("a thread that runs tests broke down"))??);
+            failed.extend(ended.map_err(|_| anyhow!("a thread that runs tests broke down"))?);
         }
         Ok(failed)
     })
@@ -163,7 +171,9 @@ fn attempt(program: &Program, deadline: Duration, seed: &str, tests: &[String]) 
         }
     });
     let outcome = wait(child, began + deadline);
-    let lines: Vec<String> = std::iter::from_fn(|| said.recv_timeout(LAST_LINES).ok()).collect();
+    let until = Instant::now() + LAST_LINES;
+    let next = || said.recv_timeout(until.saturating_duration_since(Instant::now())).ok();
+    let lines: Vec<String> = std::iter::from_fn(next).collect();
     let failed = lines.iter().filter_map(|line| {
         let test = line.strip_prefix("test ")?.strip_suffix(" ... FAILED")?;
         Some(test.to_owned())
@@ -197,25 +207,23 @@ fn programs() -> anyhow::Result<VecDeque<Program>> {
         bail!("the tests could not be built");
     }
     let artifacts = String::from_utf8(output.stdout).context("cargo printed no UTF-8")?;
-    let found: BTreeSet<(bool, PathBuf, PathBuf)> = artifacts
+    let mut programs: Vec<Program> = artifacts
         .lines()
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
         .filter(|artifact| artifact.profile.as_ref().is_some_and(|profile| profile.test))
         .filter_map(|artifact| {
-            let folder = artifact.manifest_path?.parent()?.to_owned();
-            let has_sandboxes = folder.parent()?.ends_with("tests");
-            Some((!has_sandboxes, artifact.executable?, folder))
+            let path = artifact.executable?;
+            Some(Program {
+                name: path.file_name()?.to_string_lossy().into_owned(),
+                folder: artifact.manifest_path?.parent()?.to_owned(),
+                path,
+            })
         })
         .collect();
-    let programs = found.into_iter().map(|(_, path, folder)| {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-        Program {
-            name: name.unwrap_or_default(),
-            path,
-            folder,
-        }
-    });
-    Ok(programs.collect())
+    let has_sandboxes = |program: &Program| program.folder.parent().is_some_and(|folder| folder.ends_with("tests"));
+    programs.sort_by_key(|program| (!has_sandboxes(program), program.path.clone()));
+    programs.dedup_by(|one, other| one.path == other.path);
+    Ok(programs.into())
 }
 
 fn wait(mut child: Child, until: Instant) -> Result<(), String> {
@@ -262,10 +270,10 @@ mod tests {
         }
         let all = ["first", "second", "third"].map(program).into();
         let mut failed = side_by_side(all, 2, DEADLINE, "7").unwrap();
-        failed.sort_by(|one, other| one.0.name.cmp(&other.0.name));
-        let named: Vec<_> = failed.iter().map(|(program, ..)| program.name.as_str()).collect();
+        failed.sort_by(|one, other| one.program.name.cmp(&other.program.name));
+        let named: Vec<_> = failed.iter().map(|one| one.program.name.as_str()).collect();
         assert_eq!(named, ["first", "third"]);
-        for (program, how, again) in failed {
+        for Failed { program, how, again } in failed {
             assert_eq!((how.as_str(), again.join(" ").as_str()), (TESTS_FAILED, "part::second"));
             assert_eq!(attempt(&program, DEADLINE, "7", &again).unwrap().outcome, Ok(()));
         }
