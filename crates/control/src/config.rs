@@ -44,6 +44,8 @@ pub struct Config {
     pub background_time: Duration,
     /// A sandbox whose runtime does not answer for so long is replaced.
     pub hung_after: Duration,
+    /// How long a disk may be nobody's. An operator who has put an old copy of the store in its place has time to notice.
+    pub disk_grace: Duration,
     /// Sandboxes that are made ahead.
     pub warm: WarmPool,
     /// Sandboxes of one user at the same time. For one more, the one of theirs that was unused the longest is removed.
@@ -130,6 +132,7 @@ impl Config {
             archive_after: Duration::from_secs(7 * 24 * 3_600),
             background_time: Duration::from_secs(4 * 3_600),
             hung_after: Duration::from_secs(30),
+            disk_grace: Duration::from_secs(3_600),
             warm: WarmPool::default(),
             sandboxes_per_user: 64,
             run_snapshots: 10,

@@ -18,6 +18,7 @@ use std::time::Duration;
 use causes::with_causes;
 use domain::{SandboxId, SessionId, SnapshotId, UserId};
 use link::server::{LinkError, Linked};
+use protocol::VersionError;
 use sandbox::{ProviderError, SandboxProvider, SandboxStatus, SnapshotStatus};
 use store::{Asker, StoreError};
 use tokio::time::{Instant, sleep, timeout};
@@ -178,6 +179,8 @@ pub(crate) enum HousingError {
     Link(#[source] LinkError),
     #[error("the sandbox was made, and its runtime did not answer within {} s", ANSWERS_WITHIN.as_secs())]
     Silent,
+    #[error("its runtime is not understood")]
+    Version(#[source] VersionError),
     #[error("its runtime, which goes on, is of another release")]
     Outdated,
     #[error("a token for the sandbox could not be stored")]
@@ -206,6 +209,11 @@ enum Others {
 }
 
 impl HousingError {
+    /// A runtime did not answer in time.
+    fn unanswered(linked: &Linked) -> Self {
+        linked.refused().map_or(Self::Silent, Self::Version)
+    }
+
     /// Whether it says nothing of the sandbox: the store, or whoever provides sandboxes, was not there.
     fn is_not_its_own(&self) -> bool {
         matches!(self, Self::Store(_) | Self::Provider(ProviderError::Unavailable(_)))
@@ -218,7 +226,13 @@ impl HousingError {
                 error,
                 ProviderError::ImageMissing { .. } | ProviderError::Limit(_) | ProviderError::Machine { .. }
             ),
-            Self::Link(_) | Self::Silent | Self::Outdated | Self::Vanished | Self::TooMany(_) | Self::NoRoom(_) => true,
+            Self::Link(_)
+            | Self::Silent
+            | Self::Version(_)
+            | Self::Outdated
+            | Self::Vanished
+            | Self::TooMany(_)
+            | Self::NoRoom(_) => true,
             Self::Store(_) => false,
         }
     }
@@ -469,7 +483,7 @@ impl Control {
 
     async fn wake(&self, live: &Arc<Live>, housed: &Housed) -> Result<(), HousingError> {
         if !housed.linked.is_connected() && timeout(CONNECTS_AGAIN_WITHIN, housed.linked.connected()).await.is_err() {
-            return Err(HousingError::Silent);
+            return Err(HousingError::unanswered(&housed.linked));
         }
         if housed.usage.is_frozen() {
             self.thaw(live, housed).await.map_err(HousingError::Provider)?;

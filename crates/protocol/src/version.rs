@@ -15,7 +15,7 @@ pub struct Hello {
 }
 
 /// The two sides cannot understand each other.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "the other side (build {build}) speaks protocol {theirs}, this one speaks {PROTOCOL} and the one before: \
      run the same release of Belljar on both sides"

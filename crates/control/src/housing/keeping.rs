@@ -76,10 +76,13 @@ impl Control {
         let Some(housed) = seat.clone() else { return };
         if !housed.usage.is_frozen() && !feels_pulse(&housed.linked, &housed.usage, &self.0.config) {
             *seat = None;
-            let words = format!(
-                "its runtime did not answer for {} s",
-                self.0.config.hung_after.as_secs()
-            );
+            let words = match housed.linked.refused() {
+                Some(error) => format!("its runtime is not understood: {error}"),
+                None => format!(
+                    "its runtime did not answer for {} s",
+                    self.0.config.hung_after.as_secs()
+                ),
+            };
             return self.discard(live, &housed, State::Lost, Some(&words)).await;
         }
         // A model may think, or a person be asked, while no request of the sandbox is under way.

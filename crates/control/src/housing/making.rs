@@ -255,7 +255,7 @@ impl Control {
         tokio::select! {
             () = linked.connected() => Ok(()),
             gone = self.gone(linked.sandbox()) => Err(gone),
-            () = sleep(ANSWERS_WITHIN) => Err(HousingError::Silent),
+            () = sleep(ANSWERS_WITHIN) => Err(HousingError::unanswered(linked)),
         }
     }
 

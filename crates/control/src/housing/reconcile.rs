@@ -22,8 +22,6 @@ use crate::live::lock;
 const PERIOD: Duration = Duration::from_secs(60);
 /// How soon a provider is asked again that was not there when this process began; it may take its time to say so.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How long a disk may be nobody's. An operator who has put an old copy of the store in its place has time to notice.
-const DISK_GRACE: Duration = Duration::from_secs(3_600);
 
 /// Why what there is was not compared.
 #[derive(Debug, thiserror::Error)]
@@ -210,7 +208,7 @@ impl Control {
         let in_use: HashSet<_> = listed.into_iter().map(|status| status.session).collect();
         let nobodys = disks.into_iter();
         let nobodys = nobodys.filter(|session| !known.contains(session) && !in_use.contains(session));
-        for session in suspects.ripe(nobodys.collect(), DISK_GRACE) {
+        for session in suspects.ripe(nobodys.collect(), self.0.config.disk_grace) {
             tracing::warn!(%session, "removing the disk of a session that does not exist");
             if let Err(error) = provider.remove_disk(session).await {
                 tracing::warn!(%session, error = with_causes(&error), "could not remove a disk that is nobody's");

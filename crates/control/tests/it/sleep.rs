@@ -232,6 +232,59 @@ async fn a_sandbox_that_nobody_uses_and_no_session_knows_is_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_disk_of_no_session_is_removed_and_no_other() {
+    let world = World::new(Differs {
+        config: |config| {
+            (sleepy().config)(config);
+            config.disk_grace = Duration::from_secs(1);
+        },
+        ..Differs::default()
+    })
+    .await;
+    world.will_call(&[("a", "one")]);
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    state_is(&world, accepted.session, "hibernated").await;
+    let spec = SandboxSpec {
+        id: SandboxId::new(),
+        session: SessionId::new(),
+        image: world.config.base.image.clone(),
+        limits: world.config.sandbox,
+        builder: false,
+    };
+    world.sandboxes.create(&spec).await.unwrap();
+    eventually_async("the disk of nobody to be removed", async || {
+        let disks = world.sandboxes.disks().await.unwrap();
+        (!disks.contains(&spec.session)).then_some(())
+    })
+    .await;
+    assert_eq!(world.sandboxes.disks().await.unwrap(), [accepted.session]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_frozen_owes_no_answer() {
+    let world = World::new(Differs {
+        config: |config| {
+            config.freeze_after = Duration::from_millis(50);
+            config.hung_after = Duration::from_secs(1);
+            config.hibernate_after = Duration::from_secs(4);
+        },
+        ..Differs::default()
+    })
+    .await;
+    world.will_call(&[("a", "one")]);
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    state_is(&world, accepted.session, "frozen").await;
+    let (frozen, _) = world.inside.newest();
+    world.inside.hang(frozen);
+    state_is(&world, accepted.session, "hibernated").await;
+    let events = world.events(accepted.session).await;
+    let lost = |event: &Event| matches!(event, Event::Sandbox { state, .. } if state == "lost");
+    assert!(!events.iter().any(|event| lost(&event.event)), "{events:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_begins_with_a_store_that_knows_a_session_no_longer_leaves_its_files() {
     let world = World::new(Differs::default()).await;
     let spec = SandboxSpec {

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use futures::future::join_all;
 use sandbox::SandboxProvider;
 use store::{Asker, Target};
-use testkit::{eventually, within};
+use testkit::{eventually, eventually_async, within};
 
 use crate::world::{Differs, World, in_both_placements_with};
 
@@ -130,6 +130,38 @@ async fn many_sessions_at_once_each_get_their_own() {
     assert_eq!(sandboxes.len(), accepted.len(), "two sessions have one sandbox");
     // Demand is remembered, as far as the operator allows.
     warm(&world, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_needed_is_forgotten_after_a_while() {
+    let world = World::new(Differs {
+        config: |config| {
+            (warm_world().config)(config);
+            config.warm.remember = Duration::from_secs(5);
+        },
+        ..Differs::default()
+    })
+    .await;
+    warm(&world, 1).await;
+    let mut sessions = HashSet::new();
+    for _ in 0..3 {
+        world.will_say("Done.");
+        let accepted = world.prompt_to(world.target(), "go", Delivery::Restart).await;
+        world.control.files(world.asker, accepted.session, "").await.unwrap();
+        sessions.insert(accepted.session);
+    }
+    eventually("more than the least to be made ahead", || {
+        (world.control.sandbox_figures().warm > 1).then_some(())
+    });
+    let left = warm(&world, 1).await;
+    eventually_async("the others to be gone with their disks", async || {
+        let sandboxes = world.sandboxes.list().await.unwrap();
+        let disks = world.sandboxes.disks().await.unwrap();
+        (sandboxes.len() == sessions.len() + 1 && disks.len() == sandboxes.len()).then_some(())
+    })
+    .await;
+    let last = world.sandboxes.status(*left.iter().next().unwrap()).await.unwrap();
+    assert!(!sessions.contains(&last.session));
 }
 
 #[tokio::test(flavor = "multi_thread")]

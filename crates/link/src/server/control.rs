@@ -53,6 +53,7 @@ pub(super) async fn run(stream: impl AsyncRead + AsyncWrite + Send, link: &Arc<L
     };
     if let Err(error) = hello.check() {
         warn!(sandbox = %link.sandbox, %error, "the runtime's control stream is refused");
+        link.orders.refuse(error);
         return;
     }
     link.pace.next().await;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use domain::{RunLimits, SandboxId, SessionId, ToolCall, ToolResult};
 use futures::stream::BoxStream;
 use lifecycle::Stop;
-use protocol::{FileEntry, Grants, Start, ToControl, ToRuntime, Transfer};
+use protocol::{FileEntry, Grants, Start, ToControl, ToRuntime, Transfer, VersionError};
 use secret::Secret;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
@@ -123,6 +123,12 @@ impl Linked {
     #[must_use]
     pub fn is_connected(&self) -> bool {
         *self.connected.borrow()
+    }
+
+    /// Why the runtime's control stream was refused, where the last one that came was: it is of another age.
+    #[must_use]
+    pub fn refused(&self) -> Option<VersionError> {
+        self.orders.refused()
     }
 
     /// Waits until the runtime's control stream is open; for ever where it never comes, so bound it.

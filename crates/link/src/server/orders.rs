@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use domain::ToolCallId;
-use protocol::{PROTOCOL, ToControl, ToRuntime};
+use protocol::{PROTOCOL, ToControl, ToRuntime, VersionError};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::files::FileReader;
@@ -55,6 +55,8 @@ struct Stream {
 struct State {
     /// The control stream: a newer one takes the place of an older.
     stream: Option<Stream>,
+    /// Why the last one that came was refused.
+    refused: Option<VersionError>,
     waiting: HashMap<Key, Waiting>,
 }
 
@@ -89,8 +91,18 @@ impl Orders {
             protocol,
             orders,
         });
+        state.refused = None;
         self.connected.send_replace(true);
         number
+    }
+
+    /// A control stream came that is not understood.
+    pub(super) fn refuse(&self, error: VersionError) {
+        self.state().refused = Some(error);
+    }
+
+    pub(super) fn refused(&self) -> Option<VersionError> {
+        self.state().refused.clone()
     }
 
     /// The stream of that number has ended.

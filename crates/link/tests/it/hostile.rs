@@ -108,24 +108,39 @@ async fn malformed_requests_are_refused_and_nothing_is_asked() {
 async fn a_malformed_control_stream_is_closed_and_the_next_one_served() {
     let rig = rig();
     let open = "POST /v1/control HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: belljar-control\r\n\r\n";
-    let hello = "{\"protocol\":1,\"build\":\"x\"}\n";
-    for lines in [
+    for greeting in [
         "nonsense\n".to_owned(),
         "{\"protocol\":1,\"build\":\"".to_owned() + &"x".repeat(100_000),
+        "{\"protocol\":1,\"build\":\"x\"}\n".to_owned(),
         "{\"protocol\":99,\"build\":\"x\"}\n".to_owned(),
-        format!("{hello}{{\"type\":\"become_root\"}}\n"),
-        format!("{hello}\u{0}\n"),
-        format!("{hello}{{\"type\":\"result\""),
     ] {
         let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
         // The server may close before it has read everything.
-        let _ = stream.write_all(format!("{open}{lines}").as_bytes()).await;
-        let _ = stream.shutdown().await;
+        let _ = stream.write_all(format!("{open}{greeting}").as_bytes()).await;
         let mut answer = Vec::new();
         let _ = within(stream.read_to_end(&mut answer)).await;
-        assert!(answer.starts_with(b"HTTP/1.1 101"), "{lines}");
+        assert!(answer.starts_with(b"HTTP/1.1 101"), "{greeting}");
+        assert!(!rig.linked.is_connected(), "{greeting}");
     }
-    within(rig.linked.closed()).await;
+    let hello = format!("{{\"protocol\":{},\"build\":\"x\"}}\n", protocol::PROTOCOL);
+    for (line, is_cut) in [
+        ("{\"type\":\"become_root\"}\n", false),
+        ("\u{0}\n", false),
+        ("{\"type\":\"result\"", true),
+    ] {
+        let mut stream = UnixStream::connect(&rig.socket).await.unwrap();
+        stream.write_all(format!("{open}{hello}").as_bytes()).await.unwrap();
+        within(rig.linked.connected()).await;
+        stream.write_all(line.as_bytes()).await.unwrap();
+        if is_cut {
+            stream.shutdown().await.unwrap();
+        }
+        // It is the server that closes.
+        let mut answer = Vec::new();
+        let _ = within(stream.read_to_end(&mut answer)).await;
+        assert!(answer.starts_with(b"HTTP/1.1 101"), "{line}");
+        within(rig.linked.closed()).await;
+    }
     let _control = within(rig.client.control()).await.unwrap();
     within(rig.linked.connected()).await;
 }

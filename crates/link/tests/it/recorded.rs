@@ -110,6 +110,29 @@ async fn a_control_plane_that_is_older_than_the_release_before_is_refused_in_wor
     assert!(error.to_string().contains("run the same release of Belljar"), "{error}");
 }
 
+#[tokio::test]
+async fn a_runtime_that_is_older_than_the_release_before_is_refused_in_words() {
+    let served = served();
+    assert_eq!(served.linked.refused(), None);
+    let mut stream = tokio::net::UnixStream::connect(&served.socket).await.unwrap();
+    let greeting = format!(
+        "POST /v1/control HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: belljar-control\r\n\r\n\
+         {{\"protocol\":{},\"build\":\"older\"}}\n",
+        PROTOCOL - 2
+    );
+    stream.write_all(greeting.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    within(stream.read_to_end(&mut answer)).await.unwrap();
+    let refused = served.linked.refused().unwrap().to_string();
+    assert!(refused.contains("(build older)"), "{refused}");
+    assert!(refused.contains("run the same release of Belljar"), "{refused}");
+    // One that is understood takes its place.
+    let client = Client::new(&served.socket, &served.tasks);
+    let _control = within(client.control()).await.unwrap();
+    within(served.linked.connected()).await;
+    assert_eq!(served.linked.refused(), None);
+}
+
 /// Both ends of today have the same exchange, and what they say is written where the next release finds it.
 #[tokio::test]
 async fn the_exchange_of_this_release_can_be_recorded() {
