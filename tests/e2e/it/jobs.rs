@@ -7,7 +7,7 @@ use serde_json::Value;
 use testkit::eventually;
 
 use crate::installation::Installation;
-use crate::processes::children;
+use crate::processes::{children, running};
 use crate::transcript::Transcript;
 
 /// Looks round, writes a file, counts in it with code, and answers with what the code said.
@@ -54,6 +54,16 @@ steps:
             return "gone";
   - when: { text: wait }
     text: "The wait is over."
+  - when: { text: hang, turn: 1 }
+    tools:
+      - name: exec
+        input:
+          code: |
+            import { spawn } from "node:child_process";
+            spawn("sleep", ["86413"], { detached: true, stdio: "ignore" }).unref();
+            for (;;);
+  - when: { text: hang }
+    text: "It ended: {{ result.0.text }}"
   - when: { text: hello }
     text: "Good day."
 "#;
@@ -145,6 +155,23 @@ fn a_cancelled_run_leaves_no_process_behind() {
         });
         let printed = belljar.done(&["run", "--session", "slow", "hello"]);
         assert!(printed.contains("Good day."), "{placement}: {printed}");
+    }
+}
+
+#[test]
+fn a_hung_tool_is_killed_at_its_limit_and_the_model_is_told() {
+    for placement in PLACEMENTS {
+        let settings = format!("[run]\ntool_time = \"2s\"\n---\nplacement = \"{placement}\"\n");
+        let belljar = Installation::start_with(JOB, &settings);
+        let printed = belljar.done(&["run", "--session", "hung", "hang"]);
+        let told = "It ended: [killed: the code took longer than 2 s]";
+        assert!(printed.contains(told), "{placement}: {printed}");
+        let left = running(&["sleep", "86413"]);
+        assert!(
+            left.is_empty(),
+            "what it started in a session of its own goes on: {left:?}"
+        );
+        belljar.transcript("hung").assert_whole();
     }
 }
 

@@ -22,6 +22,7 @@ mod jobs;
 mod leftovers;
 mod live;
 mod lots;
+mod observed;
 mod processes;
 mod program;
 mod reconciled;

@@ -22,12 +22,14 @@ steps:
         input: { path: "mark.txt", content: "x" }
   - when: { text: write }
     text: "Written."
+  - when: { text: look }
+    text: "Seen."
 "#;
 
 /// It falls asleep before most requests come, and away before some do.
 const DROWSY: &str = "---\nfreeze_after = \"40ms\"\nhibernate_after = \"120ms\"\n";
 /// The longest pause between two requests of one asker.
-const PAUSE: Duration = Duration::from_millis(160);
+const PAUSE: Duration = Duration::from_millis(400);
 
 /// One who asks for something of a session at moments of their own.
 struct Asker<'b> {
@@ -53,6 +55,12 @@ impl<'b> Asker<'b> {
     fn prompts(&self) {
         let said = self.belljar.done(&["run", "--session", self.session, "write"]);
         assert!(said.contains("Written."), "{said}");
+    }
+
+    /// The same, and no file changes, which would keep the sandbox awake for a while.
+    fn prompts_and_changes_nothing(&self) {
+        let said = self.belljar.done(&["run", "--session", self.session, "look"]);
+        assert!(said.contains("Seen."), "{said}");
     }
 
     /// Puts a file in, which is its own name.
@@ -82,27 +90,50 @@ fn rounds() -> usize {
     if is_full() { 100 } else { 10 }
 }
 
+/// The states that watchers were told of, in turn.
+fn states(belljar: &Installation, session: &str) -> Vec<String> {
+    let seen = belljar.transcript(session);
+    let states = seen
+        .of("sandbox")
+        .filter_map(|event| event["state"].as_str().map(str::to_owned));
+    states.collect()
+}
+
+fn slept(state: &str) -> bool {
+    ["frozen", "hibernated"].contains(&state)
+}
+
+/// Waits until nobody has used it for a while.
+fn falls_asleep(belljar: &Installation, session: &str) {
+    eventually_asked("it to sleep", || {
+        states(belljar, session)
+            .last()
+            .is_some_and(|state| slept(state))
+            .then_some(())
+    });
+}
+
 #[test]
 fn what_comes_while_it_falls_asleep_is_served() {
     let belljar = Installation::start_with(JOB, DROWSY);
     let (seed, rounds) = (seed(), rounds());
     belljar.done(&["run", "--session", "s", "write"]);
     let session = belljar.id("s");
+    Asker::new(&belljar, &session, seed).puts("first");
+    falls_asleep(&belljar, &session);
     thread::scope(|scope| {
         let asker = |number| Asker::new(&belljar, &session, seed.wrapping_add(number));
-        let (mut prompts, mut exchanges, mut looks) = (asker(0), asker(1), asker(2));
+        let (mut prompts, mut gets, mut looks) = (asker(0), asker(1), asker(2));
         scope.spawn(move || {
             for _ in 0..rounds {
-                prompts.prompts();
+                prompts.prompts_and_changes_nothing();
                 prompts.rests();
             }
         });
         scope.spawn(move || {
-            for round in 0..rounds {
-                exchanges.puts(&format!("file-{round}"));
-                exchanges.rests();
-                exchanges.gets(&format!("file-{round}"));
-                exchanges.rests();
+            for _ in 0..rounds {
+                gets.gets("first");
+                gets.rests();
             }
         });
         scope.spawn(move || {
@@ -112,10 +143,17 @@ fn what_comes_while_it_falls_asleep_is_served() {
             }
         });
     });
-    let slept = |event: &Value| event["state"] == "frozen" || event["state"] == "hibernated";
-    belljar.wait_for(&session, "it to sleep", |seen| seen.of("sandbox").any(slept));
-    let asker = Asker::new(&belljar, &session, seed);
-    for round in 0..rounds {
+    let states = states(&belljar, &session);
+    let woken = |pair: &[String]| slept(&pair[0]) && !slept(&pair[1]);
+    assert!(states.windows(2).filter(|pair| woken(pair)).count() > 1, "{states:?}");
+    // What is uploaded keeps it awake, so each of these waits until it sleeps.
+    let mut asker = Asker::new(&belljar, &session, seed);
+    for round in 0..rounds / 5 {
+        falls_asleep(&belljar, &session);
+        asker.rests();
+        asker.puts(&format!("file-{round}"));
+    }
+    for round in 0..rounds / 5 {
         asker.gets(&format!("file-{round}"));
     }
     belljar.transcript(&session).assert_whole();

@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::{Path, PathBuf};
 
-use behind::{Behind, GOOD_FOR};
+use behind::{Behind, GOOD_FOR, State};
 use domain::ContentHash;
 use protocol::{Content, FileRecord, Kept, PIECE, PathBytes, Piece};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
@@ -82,6 +82,58 @@ async fn a_tree_of_which_one_upload_fails_is_kept_whole() {
             .until("all of the tree to be kept", |state| state.kept.len() == 2 + 100 + 500)
             .await;
         assert_eq!(behind.state().fails, None, "one has failed");
+    };
+    behind.serve(&workspace, test).await;
+}
+
+#[tokio::test]
+async fn what_the_rules_leave_out_is_not_kept_and_they_count_when_they_change() {
+    let (_disk, workspace) = workspace();
+    let write = |path: &str, text: &str| {
+        let path = workspace.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write(".belljarignore", "*.log\n/build/\n");
+    write("kept.txt", "kept");
+    write("run.log", "left out by a rule");
+    write("build/program", "left out with its folder");
+    write("node_modules/package/index.js", "left out everywhere");
+    write("cache/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55");
+    write("cache/entry", "left out with its folder");
+    let behind = Behind::default();
+    let paths = |state: &State| -> Vec<String> {
+        let paths = state.kept.keys().map(|path| String::from_utf8(path.clone()).unwrap());
+        paths.collect()
+    };
+    let test = async {
+        behind
+            .until("what the rules want to be kept", |state| {
+                paths(state) == [".belljarignore", "kept.txt"]
+            })
+            .await;
+        // Whoever comes later is left out too.
+        write("later.log", "left out by a rule");
+        write("build/other", "left out with its folder");
+        write("later.txt", "kept");
+        behind
+            .until("the later one to be kept", |state| {
+                paths(state) == [".belljarignore", "kept.txt", "later.txt"]
+            })
+            .await;
+        write(".belljarignore", "later.txt\n/build/\n!/cache/\n");
+        let wanted = [
+            ".belljarignore",
+            "cache",
+            "cache/CACHEDIR.TAG",
+            "cache/entry",
+            "kept.txt",
+            "later.log",
+            "run.log",
+        ];
+        behind
+            .until("the new rules to count", |state| paths(state) == wanted)
+            .await;
     };
     behind.serve(&workspace, test).await;
 }
