@@ -390,6 +390,18 @@ impl Api {
             .await
     }
 
+    /// The same as another person who may see everything.
+    pub(crate) async fn another_admin(&self, name: &str) -> anyhow::Result<Self> {
+        let user = self
+            .0
+            .post("/api/v1/users", &json!({ "name": name, "admin": true }))
+            .await?;
+        let asked = json!({ "user": user["id"], "label": "bench" });
+        let token = self.0.post("/api/v1/tokens", &asked).await?;
+        let secret = token["secret"].as_str().context("a new token is shown")?;
+        Ok(Self(Client::new(self.0.address(), format!("Bearer {secret}"))))
+    }
+
     /// Watches a session from an event on.
     pub(crate) async fn watch(&self, session: &str, after: &str) -> anyhow::Result<Events> {
         self.0

@@ -12,13 +12,16 @@ use store::{Asker, Store};
 
 use super::CAPS;
 use crate::inside::World;
-use crate::installation::{Programs, is_end};
+use crate::installation::{Api, Programs, is_end};
 use crate::models::Say;
 use crate::report::Measure;
 use crate::sample::{Sample, scaled};
 
 /// Runs that are watched, one after the other, in the same session.
 const RUNS: usize = 3;
+
+/// Watchers who are the same person: half as many as one may have, as a stream that was hung up on may be there for a moment.
+const OF_ONE_PERSON: usize = 64;
 
 pub(super) async fn measure(programs: &Programs) -> anyhow::Result<Vec<Measure>> {
     let slowly = |_: &[u8]| Say::Slowly {
@@ -29,7 +32,11 @@ pub(super) async fn measure(programs: &Programs) -> anyhow::Result<Vec<Measure>>
     let _playing = seats.play(1);
     let session = world.api.session().await?;
     let count = scaled(1_000);
-    let watchers = (0..count).map(|_| watch(&world, &session));
+    let mut people = Vec::new();
+    for number in 0..count.div_ceil(OF_ONE_PERSON) {
+        people.push(world.api.another_admin(&format!("watcher-{number}")).await?);
+    }
+    let watchers = (0..count).map(|number| watch(&people[number / OF_ONE_PERSON], &session));
     let prompts = async {
         for number in 0..RUNS {
             let after = world
@@ -75,7 +82,7 @@ struct Watcher {
     waits: Sample,
 }
 
-async fn watch(world: &World, session: &str) -> anyhow::Result<Watcher> {
+async fn watch(api: &Api, session: &str) -> anyhow::Result<Watcher> {
     let mut watcher = Watcher {
         seen: Vec::new(),
         waits: Sample::default(),
@@ -83,7 +90,7 @@ async fn watch(world: &World, session: &str) -> anyhow::Result<Watcher> {
     let (mut after, mut ends) = ("0".to_owned(), 0);
     while ends < RUNS {
         let began = Instant::now();
-        let mut events = world.api.watch(session, &after).await?;
+        let mut events = api.watch(session, &after).await?;
         let frame = events.next().await?.context("the events ended before the runs")?;
         watcher.waits.add(began.elapsed());
         after = frame.id.context("an event has an id")?;
