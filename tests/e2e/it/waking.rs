@@ -160,6 +160,44 @@ fn what_comes_while_it_falls_asleep_is_served() {
 }
 
 #[test]
+fn what_changes_files_while_others_ask_is_served_and_it_sleeps_afterwards() {
+    let belljar = Installation::start_with(JOB, DROWSY);
+    let (seed, rounds) = (seed(), rounds());
+    belljar.done(&["run", "--session", "s", "write"]);
+    let session = belljar.id("s");
+    thread::scope(|scope| {
+        let asker = |number| Asker::new(&belljar, &session, seed.wrapping_add(number));
+        let (mut prompts, mut exchanges, mut looks) = (asker(0), asker(1), asker(2));
+        scope.spawn(move || {
+            for _ in 0..rounds {
+                prompts.prompts();
+                prompts.rests();
+            }
+        });
+        scope.spawn(move || {
+            for round in 0..rounds {
+                exchanges.puts(&format!("file-{round}"));
+                exchanges.rests();
+                exchanges.gets(&format!("file-{round}"));
+                exchanges.rests();
+            }
+        });
+        scope.spawn(move || {
+            for _ in 0..rounds {
+                looks.looks();
+                looks.rests();
+            }
+        });
+    });
+    falls_asleep(&belljar, &session);
+    let asker = Asker::new(&belljar, &session, seed);
+    for round in 0..rounds {
+        asker.gets(&format!("file-{round}"));
+    }
+    belljar.transcript(&session).assert_whole();
+}
+
+#[test]
 fn what_comes_while_it_is_put_away_is_served() {
     let belljar = Installation::start_with(JOB, DROWSY);
     let (seed, rounds) = (seed(), rounds());
