@@ -148,7 +148,7 @@ impl Control {
             Err(unanswered) => unanswered,
         };
         match unanswered {
-            Unanswered::NotMade(earlier) => self.not_made(span, earlier).await,
+            Unanswered::NotMade(why) => self.not_made(span, why).await,
             Unanswered::Unwritten(error) => {
                 let failure = unwritten(&error);
                 span.fail(&failure);
@@ -182,7 +182,7 @@ impl Control {
                 span.write = Some(Begun { key, end });
                 Ok(())
             }
-            Ok(Some(earlier)) => Err(Unanswered::NotMade(earlier)),
+            Ok(Some(why)) => Err(Unanswered::NotMade(why)),
             Err(error) => Err(Unanswered::Unwritten(error)),
         }
     }
@@ -202,9 +202,9 @@ impl Control {
     }
 
     /// What a write is answered that is not made.
-    pub(super) async fn not_made(&self, mut span: Span, earlier: NotMade) -> Result<ServiceAnswer, ServiceFailure> {
+    pub(super) async fn not_made(&self, mut span: Span, why: NotMade) -> Result<ServiceAnswer, ServiceFailure> {
         let what = format!("{}.{}", span.service, span.method);
-        let (status, code, words, remedy) = match earlier {
+        let (status, code, words, remedy) = match why {
             NotMade::Done(WriteResult {
                 media_type,
                 bytes: Some(bytes),

@@ -22,6 +22,17 @@ async fn state_is(world: &World, session: SessionId, wanted: &str) {
     .await;
 }
 
+/// A sandbox of a session that does not exist.
+fn nobodys(world: &World) -> SandboxSpec {
+    SandboxSpec {
+        id: SandboxId::new(),
+        session: SessionId::new(),
+        image: world.config.base.image.clone(),
+        limits: world.config.sandbox,
+        builder: false,
+    }
+}
+
 fn sleepy() -> Differs {
     Differs {
         config: |config| {
@@ -172,6 +183,31 @@ async fn a_runtime_that_does_not_answer_is_replaced_and_the_run_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_is_not_understood_is_named_as_the_reason_why_it_is_replaced() {
+    let world = World::new(Differs {
+        config: |config| {
+            config.freeze_after = Duration::from_secs(4);
+            config.hung_after = Duration::from_secs(3);
+        },
+        ..Differs::default()
+    })
+    .await;
+    world.will_call(&[("a", "hang")]);
+    world.will_say("It was cut off, then.");
+    let accepted = world.prompt("go").await;
+    world.inside.made_so_many(1).await;
+    let (older, _) = world.inside.newest();
+    world.inside.hang(older);
+    world.inside.greet_as_older(older).await;
+    world.done(&accepted).await;
+    let lost = |event: &Event| {
+        matches!(event, Event::Sandbox { state, reason: Some(reason) }
+            if state == "lost" && reason.contains("(build older)") && reason.contains("run the same release of Belljar"))
+    };
+    world.event(accepted.session, "the reason to be told", lost).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_stands_still_while_its_files_are_kept_is_not_taken_for_hung() {
     let world = World::new(Differs {
         config: |config| {
@@ -217,13 +253,7 @@ async fn what_stands_still_while_its_files_are_kept_is_not_taken_for_hung() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sandbox_that_nobody_uses_and_no_session_knows_is_removed() {
     let world = World::new(sleepy()).await;
-    let spec = SandboxSpec {
-        id: SandboxId::new(),
-        session: SessionId::new(),
-        image: world.config.base.image.clone(),
-        limits: world.config.sandbox,
-        builder: false,
-    };
+    let spec = nobodys(&world);
     world.sandboxes.create(&spec).await.unwrap();
     eventually_async("it to be removed", async || {
         world.sandboxes.list().await.unwrap().is_empty().then_some(())
@@ -245,13 +275,7 @@ async fn a_disk_of_no_session_is_removed_and_no_other() {
     let accepted = world.prompt("go").await;
     world.done(&accepted).await;
     state_is(&world, accepted.session, "hibernated").await;
-    let spec = SandboxSpec {
-        id: SandboxId::new(),
-        session: SessionId::new(),
-        image: world.config.base.image.clone(),
-        limits: world.config.sandbox,
-        builder: false,
-    };
+    let spec = nobodys(&world);
     world.sandboxes.create(&spec).await.unwrap();
     eventually_async("the disk of nobody to be removed", async || {
         let disks = world.sandboxes.disks().await.unwrap();
@@ -287,13 +311,7 @@ async fn what_is_frozen_owes_no_answer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_begins_with_a_store_that_knows_a_session_no_longer_leaves_its_files() {
     let world = World::new(Differs::default()).await;
-    let spec = SandboxSpec {
-        id: SandboxId::new(),
-        session: SessionId::new(),
-        image: world.config.base.image.clone(),
-        limits: world.config.sandbox,
-        builder: false,
-    };
+    let spec = nobodys(&world);
     let sandboxes = std::sync::Arc::clone(&world.sandboxes);
     let world = world
         .restarted_after(async || {

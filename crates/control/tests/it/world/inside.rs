@@ -14,10 +14,13 @@ use futures::future::BoxFuture;
 use lifecycle::{Stop, Tasks};
 use link::client::{Client, ClientError, Control};
 use protocol::{
-    EarlyResults, FileEntry, FileKind, Grants, ServiceRequest, ToControl, ToRuntime, Transfer, TurnReply, TurnRequest,
+    EarlyResults, FileEntry, FileKind, Grants, PROTOCOL, ServiceRequest, ToControl, ToRuntime, Transfer, TurnReply,
+    TurnRequest,
 };
 use sandbox::{Program, Started};
 use secret::Secret;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
 use tokio::sync::{Notify, mpsc};
 
 type BeginKeeping = dyn Fn(SandboxId, &Client, &Path, &Tasks) + Send + Sync;
@@ -34,6 +37,8 @@ pub(crate) struct Keeps {
 pub(crate) struct Inside {
     /// The ways out, by sandbox, newest last.
     links: Mutex<Vec<(SandboxId, Client)>>,
+    /// Where each sandbox's link is.
+    sockets: Mutex<HashMap<SandboxId, PathBuf>>,
     tokens: Mutex<HashMap<SandboxId, Vec<Secret>>>,
     /// Whom sandboxes were told to trust: authorities and keys of hosts, by each order that says so.
     trusted: Mutex<HashMap<SandboxId, Vec<(String, String)>>>,
@@ -129,6 +134,19 @@ impl Inside {
         *self.hung.lock().unwrap() = Some(sandbox);
     }
 
+    /// Somebody in a sandbox opens the control stream as a runtime would that is two releases old, and is refused.
+    pub(crate) async fn greet_as_older(&self, sandbox: SandboxId) {
+        let socket = self.sockets.lock().unwrap()[&sandbox].clone();
+        let mut stream = UnixStream::connect(socket).await.unwrap();
+        let greeting = format!(
+            "POST /v1/control HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: belljar-control\r\n\r\n\
+             {{\"protocol\":{},\"build\":\"older\"}}\n",
+            PROTOCOL - 2
+        );
+        stream.write_all(greeting.as_bytes()).await.unwrap();
+        stream.read_to_end(&mut Vec::new()).await.unwrap();
+    }
+
     /// A sandbox's runtime says something unasked.
     pub(crate) async fn say_of(&self, sandbox: SandboxId, line: ToControl) {
         let say = self.says.lock().unwrap()[&sandbox].clone();
@@ -156,6 +174,11 @@ async fn runtime(inside: Arc<Inside>, started: Started) {
     let _end = tasks.stop().drop_guard();
     let client = Client::new(&started.socket, &tasks);
     inside.links.lock().unwrap().push((started.id, client.clone()));
+    inside
+        .sockets
+        .lock()
+        .unwrap()
+        .insert(started.id, started.socket.clone());
     let runtime = Runtime {
         inside,
         client,
