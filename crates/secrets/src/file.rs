@@ -1,7 +1,7 @@
 //! Secrets in files, each its whole content without the white space around it.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -65,10 +65,17 @@ impl From<io::Error> for Unread {
     }
 }
 
+/// What a file holds from here on; none where that is more than `most`.
+fn whole(file: &File, most: usize) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(most + 1));
+    file.take(most as u64 + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() <= most).then_some(bytes))
+}
+
 /// Reads a file that nobody but its owner, and a group that reads, can reach. What was opened is what is looked at.
 pub(crate) fn read(path: &Path) -> Result<Secret, Unread> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
+    let mut file = File::from(rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from)?);
     let about = file.metadata()?;
     if !about.is_file() {
         return Err(Unread::NoFile);
@@ -80,15 +87,39 @@ pub(crate) fn read(path: &Path) -> Result<Secret, Unread> {
     if mode & 0o027 != 0 {
         return Err(Unread::Open(mode));
     }
-    // Of the whole size from the start: a buffer that grew would leave pieces behind.
-    let mut bytes = Zeroizing::new(Vec::with_capacity(MOST_BYTES + 1));
-    file.take(MOST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > MOST_BYTES {
+    if about.len() > MOST_BYTES as u64 {
         return Err(Unread::TooLong);
     }
+    // Of the whole size from the start: a buffer that grew would leave pieces behind. It is wiped as a whole, so it is no larger.
+    let bytes = match whole(&file, about.len() as usize)? {
+        Some(bytes) => bytes,
+        // It has grown since it was looked at.
+        None => {
+            file.rewind()?;
+            whole(&file, MOST_BYTES)?.ok_or(Unread::TooLong)?
+        }
+    };
     let text = std::str::from_utf8(&bytes).map_err(|_| Unread::NoText)?.trim();
     if text.is_empty() {
         return Err(Unread::Empty);
     }
     Ok(Secret::new(text))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+    use super::*;
+
+    #[test]
+    fn what_has_grown_since_it_was_looked_at_is_not_taken_in_part() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        std::fs::write(&path, "a-new-and-longer-key").unwrap();
+        let open = || File::open(&path).unwrap();
+        assert!(whole(&open(), "an-old-key".len()).unwrap().is_none());
+        let bytes = whole(&open(), "a-new-and-longer-key".len()).unwrap();
+        assert_eq!(bytes.unwrap().as_slice(), b"a-new-and-longer-key");
+    }
 }
