@@ -1,16 +1,16 @@
 //! A connection to the file: statements that are prepared once, and rows that stand by themselves.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::Wal;
 use rusqlite::types::{FromSql, ToSql, ToSqlOutput, ValueRef};
 use rusqlite::wal::CheckpointMode;
-use rusqlite::{CachedStatement, MAIN_DB, OpenFlags, OptionalExtension};
+use rusqlite::{CachedStatement, MAIN_DB, OpenFlags, OptionalExtension, Statement};
 
 use crate::StoreError;
 use crate::batch::Bind;
@@ -30,12 +30,49 @@ pub(crate) enum Access {
     Read,
 }
 
+impl Access {
+    /// What is kept of the file in memory; negative, and so in KiB. A commit that split a page looks through all that whoever writes
+    /// has kept: no more of it than what is written again and again.
+    const fn pages_kept(self) -> i64 {
+        match self {
+            Self::Write => -2_000,
+            Self::Read => -16_000,
+        }
+    }
+}
+
 /// One connection, for one thread at a time.
 #[derive(Debug)]
 pub(crate) struct Connection {
     sqlite: rusqlite::Connection,
-    /// Where the columns of each statement that gives rows stand.
-    columns: RefCell<HashMap<String, Arc<Columns>>>,
+    /// What is known of each statement.
+    forms: RefCell<HashMap<String, Arc<Form>>>,
+}
+
+/// What a statement wants and gives: the same each time.
+#[derive(Debug)]
+struct Form {
+    /// For each of its places the value that belongs there.
+    values: Vec<usize>,
+    /// Where the columns of its rows stand.
+    columns: Arc<Columns>,
+}
+
+impl Form {
+    /// `$2` is the second value wherever it stands, as in Postgres; SQLite itself counts the places.
+    fn of(statement: &Statement<'_>) -> rusqlite::Result<Self> {
+        let places = 1..=statement.parameter_count();
+        let values = places.clone().map(|place| {
+            let name = statement.parameter_name(place).and_then(|name| name.strip_prefix('$'));
+            let number = name.and_then(|number| number.parse::<usize>().ok());
+            let value = number.and_then(|number| number.checked_sub(1));
+            value.ok_or(rusqlite::Error::InvalidParameterCount(0, *places.end()))
+        });
+        Ok(Self {
+            values: values.collect::<rusqlite::Result<_>>()?,
+            columns: Arc::new(Columns::of(statement)?),
+        })
+    }
 }
 
 impl Connection {
@@ -50,7 +87,8 @@ impl Connection {
         sqlite.set_prepared_statement_cache_capacity(PREPARED);
         // Else a statement is prepared anew whenever a value is another one that a better plan might follow from.
         sqlite.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-        sqlite.execute_batch("PRAGMA foreign_keys = ON; PRAGMA cache_size = -16000")?;
+        sqlite.execute_batch("PRAGMA foreign_keys = ON")?;
+        sqlite.pragma_update(None, "cache_size", access.pages_kept())?;
         if access == Access::Write {
             sqlite.execute_batch(
                 "PRAGMA page_size = 2048; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0",
@@ -58,28 +96,26 @@ impl Connection {
         }
         Ok(Self {
             sqlite,
-            columns: RefCell::default(),
+            forms: RefCell::default(),
         })
     }
 
     /// Every row that a statement gives.
     pub(crate) fn all(&self, sql: &str, binds: &[Bind]) -> rusqlite::Result<Vec<Row>> {
-        let mut statement = self.prepared(sql, binds)?;
-        let columns = self.columns(sql, &statement)?;
+        let (mut statement, form) = self.prepared(sql, binds)?;
         let rows = statement.raw_query();
-        rows.mapped(|row| Row::of(row, &columns)).collect()
+        rows.mapped(|row| Row::of(row, &form.columns)).collect()
     }
 
     /// The rows that a statement gives, up to the one with which they have so many bytes.
     pub(crate) fn page(&self, sql: &str, binds: &[Bind], bytes: usize) -> rusqlite::Result<Vec<Row>> {
-        let mut statement = self.prepared(sql, binds)?;
-        let columns = self.columns(sql, &statement)?;
+        let (mut statement, form) = self.prepared(sql, binds)?;
         let mut rows = statement.raw_query();
         let (mut page, mut size) = (Vec::new(), 0);
         while size < bytes
             && let Some(row) = rows.next()?
         {
-            let row = Row::of(row, &columns)?;
+            let row = Row::of(row, &form.columns)?;
             size += row.size();
             page.push(row);
         }
@@ -95,21 +131,19 @@ impl Connection {
         mut take: impl FnMut(Row) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
         let failed = |source| database(attempt, source);
-        let mut statement = self.prepared(sql, binds).map_err(failed)?;
-        let columns = self.columns(sql, &statement).map_err(failed)?;
+        let (mut statement, form) = self.prepared(sql, binds).map_err(failed)?;
         let mut rows = statement.raw_query();
         while let Some(row) = rows.next().map_err(failed)? {
-            take(Row::of(row, &columns).map_err(failed)?)?;
+            take(Row::of(row, &form.columns).map_err(failed)?)?;
         }
         Ok(())
     }
 
     /// The first row that a statement gives, if it gives any.
     pub(crate) fn one(&self, sql: &str, binds: &[Bind]) -> rusqlite::Result<Option<Row>> {
-        let mut statement = self.prepared(sql, binds)?;
-        let columns = self.columns(sql, &statement)?;
+        let (mut statement, form) = self.prepared(sql, binds)?;
         let mut rows = statement.raw_query();
-        rows.next()?.map(|row| Row::of(row, &columns)).transpose()
+        rows.next()?.map(|row| Row::of(row, &form.columns)).transpose()
     }
 
     /// The first value of the first row, if there is one.
@@ -119,7 +153,7 @@ impl Connection {
 
     /// Runs a statement that gives no rows.
     pub(crate) fn execute(&self, sql: &str, binds: &[Bind]) -> rusqlite::Result<()> {
-        self.prepared(sql, binds)?.raw_execute().map(|_| ())
+        self.prepared(sql, binds)?.0.raw_execute().map(|_| ())
     }
 
     /// Runs statements without values, one after the other.
@@ -164,27 +198,24 @@ impl Connection {
         self.sqlite.close().map_err(|(_, error)| error)
     }
 
-    /// A statement with its values. `$2` is the second of them wherever it stands, as in Postgres; SQLite itself counts the places.
-    fn prepared(&self, sql: &str, binds: &[Bind]) -> rusqlite::Result<CachedStatement<'_>> {
+    /// A statement with its values.
+    fn prepared(&self, sql: &str, binds: &[Bind]) -> rusqlite::Result<(CachedStatement<'_>, Arc<Form>)> {
         let mut statement = self.sqlite.prepare_cached(sql)?;
-        let places = statement.parameter_count();
-        for place in 1..=places {
-            let name = statement.parameter_name(place).and_then(|name| name.strip_prefix('$'));
-            let number = name.and_then(|number| number.parse::<usize>().ok());
-            let value = number.and_then(|number| binds.get(number.checked_sub(1)?));
-            let value = value.ok_or(rusqlite::Error::InvalidParameterCount(binds.len(), places))?;
-            statement.raw_bind_parameter(place, value)?;
+        let form = self.form(sql, &statement)?;
+        for (place, value) in form.values.iter().enumerate() {
+            let missing = || rusqlite::Error::InvalidParameterCount(binds.len(), form.values.len());
+            statement.raw_bind_parameter(place + 1, binds.get(*value).ok_or_else(missing)?)?;
         }
-        Ok(statement)
+        Ok((statement, form))
     }
 
-    fn columns(&self, sql: &str, statement: &CachedStatement<'_>) -> rusqlite::Result<Arc<Columns>> {
-        if let Some(known) = self.columns.borrow().get(sql) {
+    fn form(&self, sql: &str, statement: &Statement<'_>) -> rusqlite::Result<Arc<Form>> {
+        if let Some(known) = self.forms.borrow().get(sql) {
             return Ok(Arc::clone(known));
         }
-        let columns = Arc::new(Columns::of(statement)?);
-        self.columns.borrow_mut().insert(sql.to_owned(), Arc::clone(&columns));
-        Ok(columns)
+        let form = Arc::new(Form::of(statement)?);
+        self.forms.borrow_mut().insert(sql.to_owned(), Arc::clone(&form));
+        Ok(form)
     }
 }
 

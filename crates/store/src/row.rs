@@ -1,10 +1,10 @@
 //! A row, whose columns are read by name.
 
-use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use domain::Timestamp;
+use hashbrown::HashMap;
 use rusqlite::Statement;
 use rusqlite::types::ValueRef;
 
