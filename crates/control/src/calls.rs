@@ -200,7 +200,7 @@ impl Drop for Span {
 impl Control {
     /// Whether a token is a session's, so that its bearer may be told what is wrong with a request.
     pub async fn knows_session(&self, token: &Secret) -> bool {
-        self.0.store.check_session_token(token.expose()).await.is_ok()
+        self.bearer(token).await.is_some()
     }
 
     /// Calls a method of a service for whoever shows a session's token.
@@ -208,8 +208,7 @@ impl Control {
     /// # Errors
     /// The token is no living session's; the session may not; there is no such method; it failed.
     pub async fn proxy(&self, token: &Secret, request: ServiceRequest) -> Result<ServiceAnswer, ServiceFailure> {
-        let session = self.0.store.check_session_token(token.expose()).await;
-        let live = session.ok().and_then(|session| self.0.lives.find(session));
+        let live = self.bearer(token).await;
         let Some(live) = live.filter(|live| live.seat.is_taken()) else {
             let words = "the token is no living session's, or no longer good";
             return Err(ServiceFailure::new(401, "unauthorized", words)

@@ -80,6 +80,7 @@ pub(crate) struct Housing {
     pub(crate) meters: Meters,
     /// How often tokens were revoked.
     revocations: AtomicU64,
+    bearers: tokens::Bearers,
     /// Held while room for one more is looked for.
     room: tokio::sync::Mutex<()>,
 }
@@ -296,6 +297,7 @@ impl Housing {
             warm: Warm::default(),
             meters: Meters::default(),
             revocations: AtomicU64::new(0),
+            bearers: tokens::Bearers::default(),
             room: tokio::sync::Mutex::default(),
         }
     }

@@ -3,7 +3,9 @@
 //! The store decides whether a token is good; the one that a link was last given is known here, so that the common case
 //! costs no reading.
 
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use causes::with_causes;
@@ -19,6 +21,9 @@ use crate::live::{Live, lock};
 
 /// Longer than anything is built.
 const FAR: Duration = Duration::from_secs(30 * 86_400);
+
+/// Tokens whose bearers are remembered: more than there are sandboxes on a machine.
+const BEARERS: usize = 4_096;
 
 /// The token that a link was last given.
 #[derive(Debug)]
@@ -67,28 +72,88 @@ impl Current {
 }
 
 impl Housed {
-    fn is_current(&self, token: &Secret, revocations: u64) -> bool {
+    fn is_current(&self, hash: &[u8; 32], revocations: u64) -> bool {
         let current = lock(&self.token);
         let stands = current.revocations.is_none_or(|then| then == revocations);
-        stands && current.hash == hash(token.expose()) && Instant::now() < current.expires
+        stands && current.hash == *hash && Instant::now() < current.expires
+    }
+
+    /// The store found it good when so often something had been revoked, or later.
+    fn confirm(&self, hash: &[u8; 32], revocations: u64) {
+        let mut current = lock(&self.token);
+        if current.hash == *hash && current.revocations.is_some() {
+            current.revocations = Some(revocations);
+        }
+    }
+}
+
+/// Whose tokens were shown lately. It only says where to look: whether a token is good is known by the seat, or by the store.
+#[derive(Debug, Default)]
+pub(super) struct Bearers(Mutex<HashMap<[u8; 32], SessionId>>);
+
+impl Bearers {
+    fn of(&self, hash: &[u8; 32]) -> Option<SessionId> {
+        lock(&self.0).get(hash).copied()
+    }
+
+    fn remember(&self, hash: [u8; 32], session: SessionId) {
+        let mut known = lock(&self.0);
+        if known.len() >= BEARERS {
+            known.clear();
+        }
+        known.insert(hash, session);
+    }
+}
+
+impl Live {
+    /// Whether its sandbox's token is this one, as far as that is known by heart. The seat is held while a sandbox is made or removed:
+    /// nothing is known then.
+    fn has_token(&self, hash: &[u8; 32], sandbox: Option<SandboxId>, revocations: u64) -> bool {
+        let known = self.seat.housed.try_lock().ok();
+        let housed = known.as_ref().and_then(|seat| seat.as_ref());
+        housed.is_some_and(|housed| {
+            sandbox.is_none_or(|sandbox| housed.id == sandbox) && housed.is_current(hash, revocations)
+        })
+    }
+
+    fn confirm_token(&self, hash: &[u8; 32], revocations: u64) {
+        if let Ok(seat) = self.seat.housed.try_lock()
+            && let Some(housed) = seat.as_ref()
+        {
+            housed.confirm(hash, revocations);
+        }
     }
 }
 
 impl Control {
+    /// The session whose token this is, where it is known here; none where it is no session's.
+    pub(crate) async fn bearer(&self, token: &Secret) -> Option<Arc<Live>> {
+        let (housing, hash) = (&self.0.housing, hash(token.expose()));
+        let revocations = housing.revocations.load(Ordering::SeqCst);
+        let known = housing.bearers.of(&hash).and_then(|session| self.0.lives.find(session));
+        if let Some(live) = known.filter(|live| live.has_token(&hash, None, revocations)) {
+            return Some(live);
+        }
+        let session = self.0.store.check_session_token(token.expose()).await.ok()?;
+        let live = self.0.lives.find(session)?;
+        housing.bearers.remember(hash, session);
+        live.confirm_token(&hash, revocations);
+        Some(live)
+    }
+
     /// Whether a token that was shown on the link of `sandbox` is its session's. One of another session was stolen: that
     /// session loses its tokens and its sandbox, and goes on in a new one.
     pub(crate) async fn check_token(&self, live: &Live, sandbox: SandboxId, token: &Secret) -> Shown {
-        {
-            // The seat is held while a sandbox is made or removed: nothing is known by heart then.
-            let known = live.seat.housed.try_lock().ok();
-            let housed = known.as_ref().and_then(|seat| seat.as_ref());
-            let revocations = self.0.housing.revocations.load(Ordering::SeqCst);
-            if housed.is_some_and(|housed| housed.id == sandbox && housed.is_current(token, revocations)) {
-                return Shown::Good;
-            }
+        let hash = hash(token.expose());
+        let revocations = self.0.housing.revocations.load(Ordering::SeqCst);
+        if live.has_token(&hash, Some(sandbox), revocations) {
+            return Shown::Good;
         }
         match self.0.store.check_session_token(token.expose()).await {
-            Ok(session) if session == live.session => Shown::Good,
+            Ok(session) if session == live.session => {
+                live.confirm_token(&hash, revocations);
+                Shown::Good
+            }
             Ok(session) => {
                 self.stolen(session, sandbox).await;
                 Shown::Refused

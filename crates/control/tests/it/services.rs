@@ -1,8 +1,9 @@
 //! Services called from a sandbox: decided, made, shown and written down.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use control::{NewPrompt, ServiceRequest};
+use control::{Config, NewPrompt, ServiceRequest};
 use domain::{Delivery, Door, Event, SessionId, ToolCallId};
 use futures::StreamExt;
 use lifecycle::Tasks;
@@ -24,15 +25,17 @@ fn everybody(json: Value) -> Scope {
 
 fn with_services(port: u16) -> Differs {
     Differs {
-        config: |config| {
-            config.system = None;
-            let scope =
-                json!({"services": {"allow": ["crm.*"], "deny": ["*.remove"]}, "tools": {"exec": true, "read": true}});
-            config.policies.roles.insert("everybody".to_owned(), everybody(scope));
-        },
+        config: may_call,
         outside: Arc::new(move |folder, tasks| outside(port, folder, tasks)),
         ..Differs::default()
     }
+}
+
+/// Everybody may call the service, but remove nothing.
+fn may_call(config: &mut Config) {
+    config.system = None;
+    let scope = json!({"services": {"allow": ["crm.*"], "deny": ["*.remove"]}, "tools": {"exec": true, "read": true}});
+    config.policies.roles.insert("everybody".to_owned(), everybody(scope));
 }
 
 /// What calls of services said, one run with one call.
@@ -249,6 +252,54 @@ async fn threat_066_the_door_for_services_knows_sessions_by_their_tokens_only() 
     .await
     .unwrap_err();
     assert_eq!(failure.status, 401);
+}
+
+/// What is known of a token by heart is believed no longer than the store would believe it.
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_060_a_token_that_was_replaced_opens_the_door_for_services_once_more_at_most() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let port = upstream(&tasks).await;
+    let world = World::new(Differs {
+        config: |config| {
+            may_call(config);
+            config.token_life = Duration::from_secs(2);
+            config.freeze_after = Duration::from_millis(80);
+            config.hibernate_after = Duration::from_secs(60);
+        },
+        ..with_services(port)
+    })
+    .await;
+    let (accepted, _) = called(&world, world.target(), "look").await;
+    let (sandbox, _) = world.inside.newest();
+    let first = world.inside.tokens(sandbox).pop().unwrap();
+    let show = async |token: &Secret| {
+        let request = ServiceRequest {
+            service: "crm".to_owned(),
+            method: "get".to_owned(),
+            args: json!({"id": "1"}),
+            call: None,
+            idempotency_key: None,
+        };
+        world.control.proxy(token, request).await.map(drop)
+    };
+    show(&first).await.unwrap();
+    let newest = within("a newer token", async {
+        loop {
+            let newest = world.inside.tokens(sandbox).pop().unwrap();
+            if newest != first {
+                return newest;
+            }
+            called(&world, Target::Session(accepted.session), "look").await;
+        }
+    })
+    .await;
+    // A request that was under way may have used it up.
+    let _ = show(&first).await;
+    assert_eq!(show(&first).await.unwrap_err().status, 401);
+    for _ in 0..2 {
+        show(&newest).await.unwrap();
+    }
 }
 
 /// A request to add somebody, under a key.
