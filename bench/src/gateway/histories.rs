@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use domain::{SessionId, ToolDefinition};
-use llm::{Format, Head, request_body};
+use llm::{CacheMarks, Format, Head, Opening, request_body};
 use protocol::ToolChoice;
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use secret::Secret;
@@ -99,7 +99,6 @@ impl Rebuild {
             told.messages.len(),
             messages - 1
         );
-        let head = told.head();
         let mut sample = Sample::default();
         for _ in 0..scaled(100) {
             let store = Store::open(store::Config::new(&self.store)).await?;
@@ -108,9 +107,11 @@ impl Rebuild {
             let history = store.history(Asker::System, session, 0, &self.dialect).await?;
             let lines = history.entries.iter().map(|entry| entry.ready.get(FRAME..));
             let lines: Vec<&[u8]> = lines.collect::<Option<_>>().context("a stored message has no frame")?;
-            let body = request_body(Format::AnthropicMessages, &head, lines.iter().copied());
+            let opening = told.opening();
+            let head = told.head(&opening);
+            let body = request_body(&head, lines.iter().copied());
             sample.add(began.elapsed());
-            let before = request_body(Format::AnthropicMessages, &head, lines[..messages - 1].iter().copied());
+            let before = request_body(&head, lines[..messages - 1].iter().copied());
             if before != *sent || body.len() <= sent.len() {
                 bail!("what was rebuilt is not what was sent");
             }
@@ -133,17 +134,19 @@ struct Told {
 }
 
 impl Told {
-    fn head(&self) -> Head<'_> {
+    fn opening(&self) -> Opening {
         let system = self.system.first().and_then(|block| block["text"].as_str());
+        let (format, system) = (Format::AnthropicMessages, system.unwrap_or_default());
+        Opening::new(format, &self.model, system, &self.tools, CacheMarks::default())
+    }
+
+    fn head<'a>(&self, opening: &'a Opening) -> Head<'a> {
         Head {
-            model: &self.model,
-            system: system.unwrap_or_default(),
-            tools: &self.tools,
+            opening,
             tool_choice: &ToolChoice::Auto,
             max_tokens: self.max_tokens,
             chat_limit: Default::default(),
             thinking: Default::default(),
-            cache: Default::default(),
         }
     }
 }

@@ -89,7 +89,8 @@ impl Control {
     ) -> Compacted {
         let output = SUMMARY_TOKENS.min(model.max_output);
         let choice = ToolChoice::None;
-        let head = head(&active.offer, model, &choice, output);
+        let opening = active.offer.opening(model);
+        let head = head(&opening, model, &choice, output);
         let (older, through, bound, likely, more) = {
             let mut writing = live.writing.lock().await;
             let history = match self.history(live, &mut writing, model).await {
@@ -108,7 +109,7 @@ impl Control {
             let end = if likely.saturating_sub(kept) <= room {
                 whole
             } else {
-                let first = head_bound(model.format, &head).div_ceil(3);
+                let first = head_bound(&head).div_ceil(3);
                 let Some(end) = piece(&lines[..whole], room.saturating_sub(first)) else {
                     return Compacted::Failed(format!(
                         "the window of model {} is full, and a message of the conversation does not fit it alone: ask for less at once, or \
@@ -147,11 +148,7 @@ impl Control {
         };
         speaking.sum_up(Some(reserved.id));
         let asked = self.0.providers.encode(model, &message(ASKED.to_owned()));
-        let body = request_body(
-            model.format,
-            &head,
-            older.iter().map(Bytes::as_ref).chain([asked.as_ref()]),
-        );
+        let body = request_body(&head, older.iter().map(Bytes::as_ref).chain([asked.as_ref()]));
         let price = model.price.filter(|_| active.offer.is_capped());
         let meter = price.map(|price| Meter::new(price, likely, reserve));
         let (summary, mut charges, lost) = self.summary(model, body, likely, meter, &speaking.cut).await;

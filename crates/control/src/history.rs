@@ -192,12 +192,12 @@ impl Cached {
 
     /// The most tokens that the input can be.
     pub(crate) fn bound(&self, head: &Head<'_>) -> u64 {
-        self.tokens(|line| line.bound, || llm::head_bound(self.model.format, head))
+        self.tokens(|line| line.bound, || llm::head_bound(head))
     }
 
     /// Tokens that the input likely has.
     pub(crate) fn likely(&self, head: &Head<'_>) -> u64 {
-        self.tokens(Line::likely, || llm::head_bound(self.model.format, head).div_ceil(3))
+        self.tokens(Line::likely, || llm::head_bound(head).div_ceil(3))
     }
 
     fn tokens(&self, of: impl Fn(&Line) -> u64, head: impl FnOnce() -> u64) -> u64 {

@@ -1,9 +1,11 @@
 //! What a run is given when it is taken. It is never more than that while the run lasts.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use domain::{RunLimits, ToolDefinition, Trigger};
+use llm::Opening;
 use policy::{Decision, Layers, Limits, Outcome};
 use protocol::{Grants, ServiceGrant};
 use providers::Model;
@@ -12,6 +14,7 @@ use store::Caps;
 
 use crate::Control;
 use crate::approvals::{ACCESS, ACCESS_SERVICE};
+use crate::live::lock;
 
 /// What a run may use.
 #[derive(Debug)]
@@ -29,6 +32,12 @@ pub(crate) struct Offer {
     /// Services and skills.
     pub(crate) grants: Grants,
     layers: Arc<Layers>,
+    /// The tools that a person is asked about first.
+    asked_about: Vec<String>,
+    /// The models that may be asked.
+    models: Vec<String>,
+    /// How requests to models begin that were asked, by the models' names.
+    openings: Mutex<HashMap<String, Arc<Opening>>>,
 }
 
 impl Offer {
@@ -37,14 +46,33 @@ impl Offer {
         self.tools.iter().any(|tool| tool.name == name)
     }
 
-    /// Whether a tool may be used, or a person is asked first.
-    pub(crate) fn tool(&self, name: &str) -> Decision {
-        self.layers.tool(name)
+    /// Why a person is asked before a tool is used, where one is.
+    pub(crate) fn asks_about(&self, name: &str) -> Option<Decision> {
+        let is_asked = self.asked_about.iter().any(|tool| tool == name);
+        is_asked.then(|| self.layers.tool(name))
+    }
+
+    /// How every request to a model begins.
+    pub(crate) fn opening(&self, model: &Model) -> Arc<Opening> {
+        let mut openings = lock(&self.openings);
+        if let Some(opening) = openings.get(&model.name) {
+            return Arc::clone(opening);
+        }
+        let opening = Opening::new(
+            model.format,
+            &model.provider_name,
+            &self.system,
+            &self.tools,
+            model.cache,
+        );
+        let opening = Arc::new(opening);
+        openings.insert(model.name.clone(), Arc::clone(&opening));
+        opening
     }
 
     /// Whether a model may be asked.
     pub(crate) fn has_model(&self, model: &Model) -> bool {
-        self.layers.model(&model.name).is_allowed() && (model.price.is_some() || !self.is_capped())
+        self.models.contains(&model.name) && (model.price.is_some() || !self.is_capped())
     }
 
     /// Whether what a model costs is held against a cap.
@@ -100,6 +128,10 @@ impl Control {
         } else {
             (Vec::new(), Vec::new(), Duration::ZERO)
         };
+        let asks = |tool: &&ToolDefinition| layers.tool(&tool.name).outcome == Outcome::Ask;
+        let asked_about = tools.iter().filter(asks).map(|tool| tool.name.clone()).collect();
+        let all_models = self.0.providers.names().into_iter();
+        let allowed_models = all_models.filter(|name| layers.model(name).is_allowed());
         Offer {
             image,
             system: self.0.secrecy.masks().text(config.system.clone().unwrap_or_else(|| {
@@ -118,6 +150,9 @@ impl Control {
                 skills: Some(skills.iter().map(|skill| skill.name.clone()).collect()),
                 background_seconds: background.as_secs(),
             },
+            asked_about,
+            models: allowed_models.map(str::to_owned).collect(),
+            openings: Mutex::default(),
             layers,
         }
     }

@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use domain::{Block, Message, ResultPart};
 
-use crate::{Format, Head, request::head_json};
+use crate::{Format, Head};
 
 /// The most tokens that one picture costs an Anthropic model: 1 for each 28 × 28 patch, at most this many.
 const ANTHROPIC_IMAGE: u64 = 4_784;
@@ -54,8 +54,8 @@ pub(crate) const fn picture(format: Format) -> u64 {
 
 /// The most tokens that the system prompt and the tools add to the input.
 #[must_use]
-pub fn head_bound(format: Format, head: &Head<'_>) -> u64 {
-    (head_json(format, head).len() as u64).saturating_add(PREAMBLE)
+pub fn head_bound(head: &Head<'_>) -> u64 {
+    (head.opening.length() as u64).saturating_add(PREAMBLE)
 }
 
 /// What a model wrote, for our own count of its tokens where its provider has not told, or not yet. Pieces that are shorter

@@ -25,5 +25,5 @@ pub use decode::{Counted, DecodeError, Decoder, Reply, StreamEvent, whole_reply}
 pub use encode::{Thoughts, encode_message};
 pub use foreign::{Foreign, ForeignError};
 pub use format::Format;
-pub use request::{CacheMarks, ChatLimit, Effort, Head, Thinking, request_body};
+pub use request::{CacheMarks, ChatLimit, Effort, Head, Opening, Thinking, request_body};
 pub use sse::{SseError, SseEvent, SseParser};

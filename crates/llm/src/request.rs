@@ -1,4 +1,4 @@
-//! A request's body: the head, the stored messages joined by commas, and what changes from call to call.
+//! A request's body: how it opens, the stored messages joined by commas, and what changes from call to call.
 
 use bytes::Bytes;
 use domain::ToolDefinition;
@@ -9,16 +9,41 @@ use serde_json::json;
 use crate::Format;
 use crate::encode::append_json;
 
+/// How every request of a session to one model begins: the model, the tools and the system prompt, up to the first message. It is
+/// written once, since it is long and does not change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opening {
+    format: Format,
+    json: Vec<u8>,
+    has_tools: bool,
+    cache: CacheMarks,
+}
+
+impl Opening {
+    /// `model` is the provider's name of it; the system prompt may be empty; the tools stand in a fixed order. A history that holds
+    /// tool calls needs the tools too: forbid them by `tool_choice` then. `cache` is where the provider is told to cache.
+    #[must_use]
+    pub fn new(format: Format, model: &str, system: &str, tools: &[ToolDefinition], cache: CacheMarks) -> Self {
+        Self {
+            format,
+            json: opening_json(format, model, system, tools, cache),
+            has_tools: !tools.is_empty(),
+            cache,
+        }
+    }
+
+    /// Its length in bytes.
+    pub(crate) fn length(&self) -> usize {
+        self.json.len()
+    }
+}
+
 /// Everything of a request but the messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Head<'a> {
-    /// The provider's name of the model.
-    pub model: &'a str,
-    /// The system prompt; may be empty.
-    pub system: &'a str,
-    /// The tools, in a fixed order. A history that holds tool calls needs them too: forbid them by `tool_choice` then.
-    pub tools: &'a [ToolDefinition],
-    /// What the model may do with them.
+    /// Model, tools and system prompt.
+    pub opening: &'a Opening,
+    /// What the model may do with the tools.
     pub tool_choice: &'a ToolChoice,
     /// The most tokens that it may say, thinking included.
     pub max_tokens: u64,
@@ -26,8 +51,6 @@ pub struct Head<'a> {
     pub chat_limit: ChatLimit,
     /// How much it thinks first.
     pub thinking: Thinking,
-    /// Where the provider is told to cache.
-    pub cache: CacheMarks,
 }
 
 /// The field in which a server of the Chat format is told the most that may be said. There is none that all of them take.
@@ -113,15 +136,17 @@ const CONTENT_ENDS: &[u8] = b"}]}";
 /// Anthropic's cache marks: one behind tools and system prompt, one on each of the last two messages that are not the
 /// model's (two, since a provider looks back only some blocks for what it knows, and a message of tool results may be long).
 #[must_use]
-pub fn request_body<'m>(format: Format, head: &Head<'_>, messages: impl IntoIterator<Item = &'m [u8]>) -> Bytes {
+pub fn request_body<'m>(head: &Head<'_>, messages: impl IntoIterator<Item = &'m [u8]>) -> Bytes {
     let messages: Vec<&[u8]> = messages.into_iter().filter(|message| !message.is_empty()).collect();
-    let mut body = head_json(format, head);
-    let tail = tail_json(format, head);
-    let marks = match format {
-        Format::AnthropicMessages => head.cache.splice(),
+    let opening = head.opening;
+    let tail = tail_json(head);
+    let marks = match opening.format {
+        Format::AnthropicMessages => opening.cache.splice(),
         Format::OpenaiResponses | Format::OpenaiChat => None,
     };
-    body.reserve_exact(messages.iter().map(|message| message.len() + 1).sum::<usize>() + tail.len() + 128);
+    let length = messages.iter().map(|message| message.len() + 1).sum::<usize>();
+    let mut body = Vec::with_capacity(opening.length() + length + tail.len() + 128);
+    body.extend_from_slice(&opening.json);
     let marked = marks.map_or(messages.len(), |_| second_last_user(&messages));
     for (place, message) in messages.iter().enumerate() {
         if !body.ends_with(b"[") {
@@ -148,14 +173,13 @@ fn second_last_user(messages: &[&[u8]]) -> usize {
     users.next().or(last).unwrap_or(messages.len())
 }
 
-/// The part of a request before its messages, which never changes within a session.
-pub(crate) fn head_json(format: Format, head: &Head<'_>) -> Vec<u8> {
-    let mut json = Vec::with_capacity(head.system.len() + 4_096);
+fn opening_json(format: Format, model: &str, system: &str, tools: &[ToolDefinition], cache: CacheMarks) -> Vec<u8> {
+    let mut json = Vec::with_capacity(system.len() + 4_096);
     json.extend_from_slice(b"{\"model\":");
-    append_json(&mut json, head.model);
-    if !head.tools.is_empty() {
+    append_json(&mut json, model);
+    if !tools.is_empty() {
         json.extend_from_slice(b",\"tools\":[");
-        for (place, tool) in head.tools.iter().enumerate() {
+        for (place, tool) in tools.iter().enumerate() {
             if place > 0 {
                 json.push(b',');
             }
@@ -165,26 +189,26 @@ pub(crate) fn head_json(format: Format, head: &Head<'_>) -> Vec<u8> {
     }
     match format {
         Format::AnthropicMessages => {
-            if !head.system.is_empty() {
+            if !system.is_empty() {
                 json.extend_from_slice(b",\"system\":[{\"type\":\"text\",\"text\":");
-                append_json(&mut json, head.system);
-                json.extend_from_slice(head.cache.splice().unwrap_or_default().as_bytes());
+                append_json(&mut json, system);
+                json.extend_from_slice(cache.splice().unwrap_or_default().as_bytes());
                 json.extend_from_slice(b"}]");
             }
             json.extend_from_slice(b",\"messages\":[");
         }
         Format::OpenaiResponses => {
-            if !head.system.is_empty() {
+            if !system.is_empty() {
                 json.extend_from_slice(b",\"instructions\":");
-                append_json(&mut json, head.system);
+                append_json(&mut json, system);
             }
             json.extend_from_slice(b",\"input\":[");
         }
         Format::OpenaiChat => {
             json.extend_from_slice(b",\"messages\":[");
-            if !head.system.is_empty() {
+            if !system.is_empty() {
                 json.extend_from_slice(b"{\"role\":\"system\",\"content\":");
-                append_json(&mut json, head.system);
+                append_json(&mut json, system);
                 json.push(b'}');
             }
         }
@@ -251,7 +275,8 @@ fn append_tool(json: &mut Vec<u8>, format: Format, tool: &ToolDefinition) {
 }
 
 /// The part behind the messages, which closes the body.
-fn tail_json(format: Format, head: &Head<'_>) -> Vec<u8> {
+fn tail_json(head: &Head<'_>) -> Vec<u8> {
+    let (format, has_tools) = (head.opening.format, head.opening.has_tools);
     let mut json = Vec::with_capacity(256);
     json.push(b']');
     let mut field = |name: &str, value: serde_json::Value| {
@@ -260,9 +285,9 @@ fn tail_json(format: Format, head: &Head<'_>) -> Vec<u8> {
         json.push(b':');
         append_json(&mut json, &value);
     };
-    let forced = !head.tools.is_empty() && *head.tool_choice == ToolChoice::Required;
+    let forced = has_tools && *head.tool_choice == ToolChoice::Required;
     let choice = match (format, head.tool_choice) {
-        _ if head.tools.is_empty() => None,
+        _ if !has_tools => None,
         (_, ToolChoice::Auto) => None,
         (Format::AnthropicMessages, ToolChoice::None) => Some(json!({"type": "none"})),
         (Format::AnthropicMessages, ToolChoice::Required) => Some(json!({"type": "any"})),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use causes::with_causes;
 use cli::Screen;
 use domain::{Author, Block, Delta, Event, Message, MessageId, Money, Role, Timestamp, ToolCall, ToolResult, UserId};
-use llm::{Counted, Head, Reply, StreamEvent, request_body};
+use llm::{Counted, Head, Opening, Reply, StreamEvent, request_body};
 use protocol::{Refusal, RefusalCode, TurnReply, TurnRequest};
 use providers::{Model, ModelError, Providers};
 
@@ -136,17 +136,15 @@ impl<'s> DirectGateway<'s> {
             let messages = history.messages.iter();
             messages.map(|message| self.providers.encode(model, message)).collect()
         };
+        let (name, tools) = (&model.provider_name, agent::definitions());
         let head = Head {
-            model: &model.provider_name,
-            system: &self.system,
-            tools: agent::definitions(),
+            opening: &Opening::new(model.format, name, &self.system, tools, model.cache),
             tool_choice: &request.tool_choice,
             max_tokens: model.max_output,
             chat_limit: model.chat_limit,
             thinking: model.thinking,
-            cache: model.cache,
         };
-        let body = request_body(model.format, &head, messages.iter().map(Bytes::as_ref));
+        let body = request_body(&head, messages.iter().map(Bytes::as_ref));
         let retry = |retry: providers::Retry| self.tell_retry(model, retry.reason);
         let mut stream = self.providers.stream(model, body, retry).await?;
         let mut offset = 0;

@@ -23,9 +23,9 @@ enum Said {
 impl Control {
     /// Why a person is to be asked about a call of this tool, if one is.
     pub(crate) fn asks_about(&self, live: &Live, active: &Active, tool: &str) -> Option<Decision> {
-        let decision = active.offer.tool(tool);
-        let approved = lock(&live.rights).approved().to_vec();
-        let (decision, _) = with_approved(&approved, ApprovalKind::Tool, tool, decision);
+        let decision = active.offer.asks_about(tool)?;
+        let rights = lock(&live.rights);
+        let (decision, _) = with_approved(rights.approved(), ApprovalKind::Tool, tool, decision);
         (decision.outcome == Outcome::Ask).then_some(decision)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use causes::with_causes;
 use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp, ToolResult, TurnId};
-use llm::Head;
+use llm::{Head, Opening};
 use protocol::{Refusal, RefusalCode, StopReason, ToolChoice, TurnReply, TurnRequest};
 use providers::Model;
 use store::{Asker, BeginTurn, Begun, End, OverCap, StoreError, WRITES_TOLD};
@@ -16,7 +16,6 @@ use crate::Control;
 use crate::history::{Cached, dialect};
 use crate::live::{Active, Live, lock};
 use crate::money::{self, Remedy};
-use crate::offer::Offer;
 
 /// The most tokens of the result that the store gives a call which has none.
 const INTERRUPTED: u64 = 400;
@@ -41,16 +40,13 @@ pub(super) enum Asked {
 }
 
 /// Everything of a request but the messages.
-pub(crate) fn head<'a>(offer: &'a Offer, model: &'a Model, tool_choice: &'a ToolChoice, output: u64) -> Head<'a> {
+pub(crate) fn head<'a>(opening: &'a Opening, model: &Model, tool_choice: &'a ToolChoice, output: u64) -> Head<'a> {
     Head {
-        model: &model.provider_name,
-        system: &offer.system,
-        tools: &offer.tools,
+        opening,
         tool_choice,
         max_tokens: output,
         chat_limit: model.chat_limit,
         thinking: model.thinking,
-        cache: model.cache,
     }
 }
 
@@ -154,7 +150,8 @@ impl Control {
         } else {
             self.new_bound(active, model, request)
         };
-        let head = head(&active.offer, model, &request.tool_choice, output);
+        let opening = active.offer.opening(model);
+        let head = head(&opening, model, &request.tool_choice, output);
         let input = history.bound(&head).saturating_add(new).saturating_add(joining);
         let reserve = match &model.price {
             Some(price) if active.offer.is_capped() => {

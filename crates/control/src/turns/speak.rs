@@ -94,8 +94,9 @@ impl Control {
                     compacted = self.shorten(live, active, speaking, model).await?;
                     continue;
                 }
-                let head = head(&active.offer, model, &request.tool_choice, output);
-                let body = request_body(model.format, &head, messages.iter().map(Bytes::as_ref));
+                let opening = active.offer.opening(model);
+                let head = head(&opening, model, &request.tool_choice, output);
+                let body = request_body(&head, messages.iter().map(Bytes::as_ref));
                 let meter = model
                     .price
                     .filter(|_| active.offer.is_capped())
@@ -174,7 +175,8 @@ impl Control {
         let mut writing = live.writing.lock().await;
         let history = self.history(live, &mut writing, model).await;
         let history = history.map_err(|error| Silence::Model(error.to_string(), "history_unreadable"))?;
-        let head = head(&active.offer, model, &request.tool_choice, claim.output);
+        let opening = active.offer.opening(model);
+        let head = head(&opening, model, &request.tool_choice, claim.output);
         Ok((bytes_of(history), history.likely(&head), history.bound(&head)))
     }
 

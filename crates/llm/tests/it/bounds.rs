@@ -2,7 +2,8 @@
 
 use domain::{Block, Image, ResultPart, Role, ToolCallId, ToolResult};
 use llm::{
-    CacheMarks, ChatLimit, Format, Head, Thinking, Thoughts, count_text, encode_message, head_bound, message_bound,
+    CacheMarks, ChatLimit, Format, Head, Opening, Thinking, Thoughts, count_text, encode_message, head_bound,
+    message_bound,
 };
 use protocol::ToolChoice;
 
@@ -42,18 +43,15 @@ fn a_picture_is_bounded_by_formula_and_not_by_its_bytes() {
 #[test]
 fn threat_131_a_bound_covers_all_that_the_model_reads() {
     let system = "word ".repeat(100_000);
-    let head = Head {
-        model: "m",
-        system: &system,
-        tools: &[],
-        tool_choice: &ToolChoice::Auto,
-        max_tokens: 1,
-        chat_limit: ChatLimit::MaxTokens,
-        thinking: Thinking::Default,
-        cache: CacheMarks::Hour,
-    };
     for format in Format::ALL {
-        assert!(head_bound(format, &head) >= system.len() as u64);
+        let head = Head {
+            opening: &Opening::new(format, "m", &system, &[], CacheMarks::Hour),
+            tool_choice: &ToolChoice::Auto,
+            max_tokens: 1,
+            chat_limit: ChatLimit::MaxTokens,
+            thinking: Thinking::Default,
+        };
+        assert!(head_bound(&head) >= system.len() as u64);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What requests carry.
 
 use domain::{Author, Block, Message, MessageId, Role, Timestamp, ToolCall, ToolCallId, ToolDefinition, ToolResult};
-use llm::{CacheMarks, ChatLimit, Effort, Format, Head, Thinking, Thoughts, encode_message, request_body};
+use llm::{CacheMarks, ChatLimit, Effort, Format, Head, Opening, Thinking, Thoughts, encode_message, request_body};
 use protocol::ToolChoice;
 use serde_json::{Value, json};
 
@@ -37,16 +37,17 @@ fn tools() -> Vec<ToolDefinition> {
     ]
 }
 
-fn head<'a>(tools: &'a [ToolDefinition], tool_choice: &'a ToolChoice) -> Head<'a> {
+fn opening(format: Format, cache: CacheMarks) -> Opening {
+    Opening::new(format, "some-model", "You work in a jar.\nBe brief.", &tools(), cache)
+}
+
+fn head<'a>(opening: &'a Opening, tool_choice: &'a ToolChoice) -> Head<'a> {
     Head {
-        model: "some-model",
-        system: "You work in a jar.\nBe brief.",
-        tools,
+        opening,
         tool_choice,
         max_tokens: 4_096,
         chat_limit: ChatLimit::MaxTokens,
         thinking: Thinking::Effort(Effort::Medium),
-        cache: CacheMarks::FiveMinutes,
     }
 }
 
@@ -61,7 +62,6 @@ const SERVERS: [(Format, ChatLimit); 4] = [
 /// Each golden conversation, message by message and as a request, in each format.
 #[test]
 fn conversations_are_encoded_as_their_golden_files_say() {
-    let tools = tools();
     for file in files("messages", "json") {
         let case = file.file_stem().unwrap().to_str().unwrap();
         let source = std::fs::read_to_string(&file).unwrap();
@@ -81,8 +81,7 @@ fn conversations_are_encoded_as_their_golden_files_say() {
                 .map(|bytes| format!("{}\n", std::str::from_utf8(bytes).unwrap()))
                 .collect();
             let body = request_body(
-                format,
-                &head(&tools, &ToolChoice::Auto),
+                &head(&opening(format, CacheMarks::FiveMinutes), &ToolChoice::Auto),
                 encoded.iter().map(|bytes| &bytes[..]),
             );
             let body: Value = serde_json::from_slice(&body).expect("a request is JSON");
@@ -101,7 +100,6 @@ fn conversations_are_encoded_as_their_golden_files_say() {
 
 #[test]
 fn what_was_sent_once_is_sent_again_byte_for_byte() {
-    let tools = tools();
     for (format, chat_limit) in SERVERS {
         let mut history = Vec::new();
         let mut before: Option<Vec<u8>> = None;
@@ -125,18 +123,18 @@ fn what_was_sent_once_is_sent_again_byte_for_byte() {
                     .iter()
                     .map(|message| encode_message(format, Thoughts::Keep, message)),
             );
+            let (plain, marked) = (opening(format, CacheMarks::Off), opening(format, CacheMarks::Hour));
             let head = Head {
                 max_tokens: 4_096 - turn,
                 chat_limit,
-                cache: CacheMarks::Off,
-                ..head(&tools, &ToolChoice::Auto)
+                ..head(&plain, &ToolChoice::Auto)
             };
-            let body = request_body(format, &head, history.iter().map(|bytes| &bytes[..]));
+            let body = request_body(&head, history.iter().map(|bytes| &bytes[..]));
             let marked = Head {
-                cache: CacheMarks::Hour,
+                opening: &marked,
                 ..head
             };
-            let marked = request_body(format, &marked, history.iter().map(|bytes| &bytes[..]));
+            let marked = request_body(&marked, history.iter().map(|bytes| &bytes[..]));
             let marked = String::from_utf8(marked.to_vec()).unwrap();
             let mark = r#","cache_control":{"type":"ephemeral","ttl":"1h"}"#;
             assert!(marked.matches("cache_control").count() <= 3, "{marked}");
@@ -225,33 +223,30 @@ fn what_providers_refuse_is_not_sent() {
 
 #[test]
 fn settings_go_behind_the_messages() {
-    let tools = tools();
     let bodies: Vec<Value> = SERVERS
         .into_iter()
         .flat_map(|(format, chat_limit)| {
+            let usual = opening(format, CacheMarks::FiveMinutes);
+            let bare = Opening::new(format, "some-model", "", &[], CacheMarks::Off);
             [
                 Head {
                     thinking: Thinking::Budget(10_000),
-                    ..head(&tools, &ToolChoice::Auto)
+                    ..head(&usual, &ToolChoice::Auto)
                 },
                 Head {
                     thinking: Thinking::Budget(10_000),
                     max_tokens: 500,
-                    ..head(&tools, &ToolChoice::None)
+                    ..head(&usual, &ToolChoice::None)
                 },
                 Head {
                     thinking: Thinking::Off,
-                    ..head(&tools, &ToolChoice::Auto)
+                    ..head(&usual, &ToolChoice::Auto)
                 },
-                head(&tools, &ToolChoice::Required),
-                Head {
-                    system: "",
-                    cache: CacheMarks::Off,
-                    ..head(&[], &ToolChoice::Required)
-                },
+                head(&usual, &ToolChoice::Required),
+                head(&bare, &ToolChoice::Required),
             ]
             .map(|head| Head { chat_limit, ..head })
-            .map(|head| serde_json::from_slice(&request_body(format, &head, [&b"{}"[..], b""])).unwrap())
+            .map(|head| serde_json::from_slice(&request_body(&head, [&b"{}"[..], b""])).unwrap())
         })
         .collect();
     assert_golden(

@@ -1,4 +1,4 @@
-use llm::{CacheMarks, ChatLimit, Decoder, Format, Head, Reply, StreamEvent, Thinking};
+use llm::{CacheMarks, ChatLimit, Decoder, Format, Head, Opening, Reply, StreamEvent, Thinking};
 use protocol::ToolChoice;
 use serde_json::{Value, json};
 
@@ -6,20 +6,17 @@ use super::*;
 
 fn body(messages: &[Value], max_tokens: u64) -> Vec<u8> {
     let head = Head {
-        model: "m",
-        system: "",
-        tools: &[],
+        opening: &Opening::new(Format::AnthropicMessages, "m", "", &[], CacheMarks::FiveMinutes),
         tool_choice: &ToolChoice::Auto,
         max_tokens,
         chat_limit: ChatLimit::MaxTokens,
         thinking: Thinking::Default,
-        cache: CacheMarks::FiveMinutes,
     };
     let messages: Vec<Vec<u8>> = messages
         .iter()
         .map(|message| message.to_string().into_bytes())
         .collect();
-    llm::request_body(Format::AnthropicMessages, &head, messages.iter().map(Vec::as_slice)).to_vec()
+    llm::request_body(&head, messages.iter().map(Vec::as_slice)).to_vec()
 }
 
 fn user(text: &str) -> Value {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use domain::{Author, Block, Message, MessageId, Role, Timestamp, ToolDefinition};
-use llm::{CacheMarks, Format, Head, Reply, StreamEvent, Thinking};
+use llm::{CacheMarks, Format, Head, Opening, Reply, StreamEvent, Thinking};
 use protocol::ToolChoice;
 use providers::{Model, ModelError, ModelSettings, ModelStream, ProviderKind, Providers, RetryLimits, Timeouts};
 use secret::Secret;
@@ -81,21 +81,19 @@ fn prompt(text: &str) -> Message {
 }
 
 fn body(providers: &Providers, model: &Model, messages: &[Message]) -> Bytes {
+    let (name, cache) = (&model.provider_name, CacheMarks::FiveMinutes);
     let head = Head {
-        model: &model.provider_name,
-        system: "Be brief.",
-        tools: &tools(),
+        opening: &Opening::new(model.format, name, "Be brief.", &tools(), cache),
         tool_choice: &ToolChoice::Auto,
         max_tokens: 1_000,
         chat_limit: model.chat_limit,
         thinking: Thinking::Default,
-        cache: CacheMarks::FiveMinutes,
     };
     let encoded: Vec<Bytes> = messages
         .iter()
         .map(|message| providers.encode(model, message))
         .collect();
-    llm::request_body(model.format, &head, encoded.iter().map(|bytes| &bytes[..]))
+    llm::request_body(&head, encoded.iter().map(|bytes| &bytes[..]))
 }
 
 /// All that a model says to a prompt.
