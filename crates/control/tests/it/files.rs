@@ -25,6 +25,9 @@ mod outages;
 mod urls;
 
 /// A world whose files are kept in a folder of its own.
+/// Short, and longer than an upload: what is asked for and has not come in that time is taken for never to come.
+const GRACE: Duration = Duration::from_millis(500);
+
 pub(crate) async fn world() -> World {
     with(|_| {}).await
 }
@@ -257,7 +260,7 @@ async fn in_bucket_with(bucket: &Arc<Bucket>, config: fn(&mut Config), differs: 
 async fn what_does_not_fit_is_told_once_and_kept_as_soon_as_there_is_room() {
     let world = with(|files| {
         files.quota = 1_000;
-        files.grace = Duration::ZERO;
+        files.grace = GRACE;
     })
     .await;
     let (session, workspace) = session(&world).await;
@@ -295,7 +298,7 @@ async fn what_does_not_fit_is_told_once_and_kept_as_soon_as_there_is_room() {
 async fn what_no_file_has_any_more_is_removed() {
     let tasks = lifecycle::Tasks::new();
     let bucket = Bucket::start(&tasks).await;
-    let world = in_bucket(&bucket, |files| files.grace = Duration::ZERO).await;
+    let world = in_bucket(&bucket, |files| files.grace = GRACE).await;
     let (_, workspace) = session(&world).await;
     fs::write(workspace.join("twice"), "kept").unwrap();
     fs::write(workspace.join("file"), "first").unwrap();
@@ -315,7 +318,7 @@ async fn what_no_file_has_any_more_is_removed() {
 async fn a_content_that_cannot_be_removed_keeps_no_other() {
     let tasks = lifecycle::Tasks::new();
     let bucket = Bucket::start(&tasks).await;
-    let world = in_bucket(&bucket, |files| files.grace = Duration::ZERO).await;
+    let world = in_bucket(&bucket, |files| files.grace = GRACE).await;
     let (_, workspace) = session(&world).await;
     let has = async |wanted: &[&str]| {
         testkit::eventually_async("the contents", async || (bucket.contents() == wanted).then_some(())).await;
