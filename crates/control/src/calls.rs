@@ -198,7 +198,7 @@ impl Drop for Span {
 }
 
 impl Control {
-    /// Whether a token is a session's, so that its bearer may be told what is wrong with a request.
+    /// Whether a token is that of a session at work, so that its bearer may be told what is wrong with a request.
     pub async fn knows_session(&self, token: &Secret) -> bool {
         self.bearer(token).await.is_some()
     }

@@ -32,9 +32,9 @@ pub(crate) struct Offer {
     /// Services and skills.
     pub(crate) grants: Grants,
     layers: Arc<Layers>,
-    /// The tools that a person is asked about first.
+    /// Those of the tools that a person is asked about first.
     asked_about: Vec<String>,
-    /// The models that may be asked.
+    /// The models that the run may ask.
     models: Vec<String>,
     /// How requests to models begin that were asked, by the models' names.
     openings: Mutex<HashMap<String, Arc<Opening>>>,
@@ -72,7 +72,7 @@ impl Offer {
 
     /// Whether a model may be asked.
     pub(crate) fn has_model(&self, model: &Model) -> bool {
-        self.models.contains(&model.name) && (model.price.is_some() || !self.is_capped())
+        self.models.contains(&model.name)
     }
 
     /// Whether what a model costs is held against a cap.
@@ -122,16 +122,14 @@ impl Control {
         let mut caps = lowered(config.caps.clone(), &limits);
         caps.keep(trigger);
         // What calls services and models is code, and without it there is none.
-        let (services, models, background) = if is_there(&layers.tool("exec")) {
-            let (services, models) = (self.services_within(&layers), self.models_within(&layers, &caps));
-            (services, models, config.background_time)
+        let models = self.models_within(&layers, &caps);
+        let (services, of_programs, background) = if is_there(&layers.tool("exec")) {
+            (self.services_within(&layers), models.clone(), config.background_time)
         } else {
             (Vec::new(), Vec::new(), Duration::ZERO)
         };
         let asks = |tool: &&ToolDefinition| layers.tool(&tool.name).outcome == Outcome::Ask;
         let asked_about = tools.iter().filter(asks).map(|tool| tool.name.clone()).collect();
-        let all_models = self.0.providers.names().into_iter();
-        let allowed_models = all_models.filter(|name| layers.model(name).is_allowed());
         Offer {
             image,
             system: self.0.secrecy.masks().text(config.system.clone().unwrap_or_else(|| {
@@ -146,18 +144,18 @@ impl Control {
             caps,
             grants: Grants {
                 services,
-                models,
+                models: of_programs,
                 skills: Some(skills.iter().map(|skill| skill.name.clone()).collect()),
                 background_seconds: background.as_secs(),
             },
             asked_about,
-            models: allowed_models.map(str::to_owned).collect(),
+            models,
             openings: Mutex::default(),
             layers,
         }
     }
 
-    /// The models that programs in a sandbox may ask by themselves.
+    /// The models that may be asked.
     fn models_within(&self, layers: &Layers, caps: &Caps) -> Vec<String> {
         let models = self.0.providers.names().into_iter().filter(|name| {
             let priced = |model: &Arc<Model>| model.price.is_some() || !is_capped(caps);

@@ -17,7 +17,7 @@ use crate::batch::Bind;
 use crate::error::database;
 use crate::row::{Columns, Row};
 
-/// Statements that are kept prepared: more than there are.
+/// Statements that are kept prepared: more than there are, save those that name any number of things.
 const PREPARED: usize = 256;
 
 /// How long a statement waits for another process, which only a copy of the store ever is.
@@ -214,7 +214,11 @@ impl Connection {
             return Ok(Arc::clone(known));
         }
         let form = Arc::new(Form::of(statement)?);
-        self.forms.borrow_mut().insert(sql.to_owned(), Arc::clone(&form));
+        let mut forms = self.forms.borrow_mut();
+        if forms.len() >= PREPARED {
+            forms.clear();
+        }
+        forms.insert(sql.to_owned(), Arc::clone(&form));
         Ok(form)
     }
 }

@@ -57,7 +57,8 @@ impl Store {
         asker.must_be_system("make a session's token")?;
         self.write("make a session's token", move |work| {
             Head::read(work, session)?;
-            revoke(work, session);
+            // Those were of sandboxes that are gone: nobody knows one of them by heart.
+            end(work, session);
             // One that was revoked and has expired since can betray nobody any more.
             work.batch.add(
                 "DELETE FROM session_tokens WHERE session_id = $1 AND expires < $2",
@@ -66,6 +67,14 @@ impl Store {
             Ok(insert(work, session, life))
         })
         .await
+    }
+
+    /// How often tokens were revoked while this store is open, by whomever and for whatever reason. Whoever found a token good, and
+    /// loaded this before, may believe that until it is another number, or the token expires. It has changed before whoever revokes
+    /// is answered.
+    #[must_use]
+    pub fn revocations(&self) -> u64 {
+        self.inner.watchers.revocations()
     }
 
     /// Puts a new token in the place of the current one, which stays good for [`Store::OVERLAP`], once. Whoever asks knows by a
@@ -231,8 +240,13 @@ fn admit(work: &mut Work, hash: Hash) -> Result<Result<SessionId, &'static str>,
     }
 }
 
-/// Ends every token of a session.
+/// Ends every token of a session, and has everybody ask who knows one by heart.
 pub(crate) fn revoke(work: &mut Work, session: SessionId) {
+    end(work, session);
+    work.revoked = true;
+}
+
+fn end(work: &mut Work, session: SessionId) {
     work.batch.add(
         "UPDATE session_tokens SET revoked = $2 WHERE session_id = $1 AND revoked IS NULL",
         binds![session, work.now],

@@ -122,6 +122,7 @@ impl Store {
                      AND session_id IN (SELECT id FROM sessions WHERE owner = $1)",
                     binds![id, work.now],
                 );
+                work.revoked = true;
                 let entry = AuditEntry::new("user.removed", format!("user:{id}"), json!({ "name": user.name }));
                 audit::append(work, asker, &[entry])
             })

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use domain::{EventNumber, SessionId, Timestamp};
@@ -38,6 +39,8 @@ pub(crate) struct Work {
     pub(crate) told: Vec<(SessionId, EventNumber)>,
     /// The newest entry of the audit log, where the job added some.
     pub(crate) audited: Option<Audited>,
+    /// The job revokes tokens of sessions.
+    pub(crate) revoked: bool,
     /// When the job began.
     pub(crate) now: Timestamp,
     /// The most that a session may store.
@@ -89,11 +92,12 @@ where
     (job, answer)
 }
 
-/// Who wants to know of a session's events, and of the audit log's entries.
+/// Who wants to know of a session's events, of the audit log's entries, and that tokens were revoked.
 #[derive(Default, Debug)]
 pub(crate) struct Watchers {
     sessions: Mutex<HashMap<SessionId, watch::Sender<EventNumber>>>,
     audit: watch::Sender<i64>,
+    revocations: AtomicU64,
 }
 
 impl Watchers {
@@ -112,6 +116,11 @@ impl Watchers {
     /// Holds the number of the audit log's newest entry that was told.
     pub(crate) fn watch_audit(&self) -> watch::Receiver<i64> {
         self.audit.subscribe()
+    }
+
+    /// How often tokens were revoked.
+    pub(crate) fn revocations(&self) -> u64 {
+        self.revocations.load(Ordering::SeqCst)
     }
 
     /// Says that the audit log has entries up to this one.
@@ -159,6 +168,7 @@ impl Writer {
                 batch: Batch::default(),
                 told: Vec::new(),
                 audited: None,
+                revoked: false,
                 now: clock.now(),
                 session_bytes: session_bytes.map(|most| i64::try_from(most).unwrap_or(i64::MAX)),
                 attempt: "write",
@@ -184,6 +194,10 @@ impl Writer {
         let mut group = Vec::with_capacity(GROUP);
         while !group.is_empty() || jobs.blocking_recv_many(&mut group, GROUP) > 0 {
             let written = self.write(&mut group);
+            if written.revoked {
+                // Even where it failed: who asks once too often loses nothing.
+                self.watchers.revocations.fetch_add(1, Ordering::SeqCst);
+            }
             if written.verdict.is_ok() {
                 for (session, number) in written.told {
                     self.watchers.tell(session, number);
@@ -206,6 +220,7 @@ impl Writer {
             answers: Vec::with_capacity(group.len()),
             told: Vec::new(),
             audited: 0,
+            revoked: false,
             verdict: self.begin(),
         };
         let mut jobs = std::mem::take(group).into_iter();
@@ -240,6 +255,7 @@ impl Writer {
             written.audited = written
                 .audited
                 .max(self.work.audited.take().map_or(0, |last| last.number));
+            written.revoked |= self.work.revoked;
             written.answers.push(answer);
         }
         group.extend(jobs);
@@ -272,6 +288,7 @@ impl Writer {
         self.work.batch = Batch::default();
         self.work.told.clear();
         self.work.audited = None;
+        self.work.revoked = false;
         self.work.now = self.clock.now();
         catch_unwind(AssertUnwindSafe(|| job(&mut self.work))).unwrap_or(None)
     }
@@ -288,6 +305,7 @@ struct Written {
     answers: Vec<Answer>,
     told: Vec<(SessionId, EventNumber)>,
     audited: i64,
+    revoked: bool,
     verdict: Result<(), Arc<rusqlite::Error>>,
 }
 

@@ -64,13 +64,13 @@ impl Control {
         let live = self.live(asker, session).await?;
         while self.cancel(asker, session, "the session was archived").await?.is_some() {}
         self.0.store.archive_session(asker, session).await?;
+        self.doubt_tokens();
         let mut writing = live.writing.lock().await;
         let withdrawn = self.0.store.withdraw_approvals(Asker::System, session).await?;
         live.note(&mut writing, withdrawn);
         drop(writing);
         self.0.approvals.tell();
         self.refresh_rights(&live).await?;
-        self.doubt_tokens();
         let why = "the session was archived: its processes are gone, its files are kept";
         self.unhouse_in_peace(&live, State::Hibernated, why).await;
         if self.0.files.is_some() {

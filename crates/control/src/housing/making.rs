@@ -23,7 +23,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// A token that no link was given yet.
 pub(super) struct Issued {
     token: SessionToken,
-    revocations: u64,
+    asked: tokens::Asked,
     /// None of the session's files is to be brought back from outside.
     filled: bool,
     /// It is for a runtime that goes on.
@@ -278,13 +278,13 @@ impl Control {
 
     /// A new token for a session's sandbox.
     pub(super) async fn issue(&self, live: &Live) -> Result<Issued, HousingError> {
-        let revocations = self.0.housing.revocations.load(std::sync::atomic::Ordering::SeqCst);
+        let asked = self.asked_now();
         let life = self.0.config.token_life;
         let token = self.0.store.issue_session_token(Asker::System, live.session, life);
         let (token, filled) = tokio::join!(token, self.never_kept(live));
         Ok(Issued {
             token: token.map_err(HousingError::Store)?,
-            revocations,
+            asked,
             filled: filled.map_err(HousingError::Store)?,
             woken: false,
         })
@@ -299,7 +299,7 @@ impl Control {
     ) -> Result<tokens::Current, HousingError> {
         let Issued {
             token,
-            revocations,
+            asked,
             filled,
             woken,
         } = issued;
@@ -311,7 +311,7 @@ impl Control {
             .claim(live.session, &token.secret, outfit)
             .await
             .map_err(HousingError::Link)?;
-        Ok(tokens::Current::new(&token, self.0.config.token_life, revocations))
+        Ok(tokens::Current::new(&token, self.0.config.token_life, asked))
     }
 
     /// What every sandbox is given.

@@ -1,4 +1,5 @@
-//! What a runtime shows with each request: good on its own link only.
+//! What a runtime shows with each request, on its own link only, and what whoever holds a session's token shows at the door for
+//! services.
 //!
 //! The store decides whether a token is good; the one that a link was last given is known here, so that the common case
 //! costs no reading.
@@ -22,7 +23,7 @@ use crate::live::{Live, lock};
 /// Longer than anything is built.
 const FAR: Duration = Duration::from_secs(30 * 86_400);
 
-/// Tokens whose bearers are remembered: more than there are sandboxes on a machine.
+/// Tokens whose bearers are remembered; then all of them are forgotten.
 const BEARERS: usize = 4_096;
 
 /// The token that a link was last given.
@@ -33,6 +34,13 @@ pub(super) struct Current {
     renew: Instant,
     /// Another one by now: tokens were revoked since, and the store is asked. None: the store does not know it.
     revocations: Option<u64>,
+}
+
+/// When the store was asked for a token: it counts from then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    at: Instant,
+    revocations: u64,
 }
 
 /// What became of a token that was shown.
@@ -49,13 +57,12 @@ fn hash(token: &str) -> [u8; 32] {
 }
 
 impl Current {
-    pub(super) fn new(token: &SessionToken, life: Duration, revocations: u64) -> Self {
-        let now = Instant::now();
+    pub(super) fn new(token: &SessionToken, life: Duration, asked: Asked) -> Self {
         Self {
             hash: hash(token.secret.expose()),
-            expires: now + life,
-            renew: now + life / 2,
-            revocations: Some(revocations),
+            expires: asked.at + life,
+            renew: asked.at + life / 2,
+            revocations: Some(asked.revocations),
         }
     }
 
@@ -71,73 +78,78 @@ impl Current {
     }
 }
 
-impl Housed {
-    fn is_current(&self, hash: &[u8; 32], revocations: u64) -> bool {
-        let current = lock(&self.token);
-        let stands = current.revocations.is_none_or(|then| then == revocations);
-        stands && current.hash == *hash && Instant::now() < current.expires
+impl Current {
+    fn is(&self, hash: &[u8; 32]) -> bool {
+        self.hash == *hash && Instant::now() < self.expires
     }
 
-    /// The store found it good when so often something had been revoked, or later.
-    fn confirm(&self, hash: &[u8; 32], revocations: u64) {
-        let mut current = lock(&self.token);
-        if current.hash == *hash && current.revocations.is_some() {
-            current.revocations = Some(revocations);
+    /// Nothing was revoked since the store last found it good.
+    fn stands(&self, revocations: u64) -> bool {
+        self.revocations.is_none_or(|then| then == revocations)
+    }
+
+    /// The store found it good when so often something had been revoked, or later. It may be one that was replaced, where its
+    /// successor did not reach the runtime: it is all that the runtime has, and good until it expires.
+    fn confirm(&mut self, hash: &[u8; 32], revocations: u64) {
+        if self.hash == *hash && self.revocations.is_some() {
+            self.revocations = Some(revocations);
         }
     }
 }
 
-/// Whose tokens were shown lately. It only says where to look: whether a token is good is known by the seat, or by the store.
+/// Whose tokens the store found good at the door for services, and how often it had revoked any by then. That tells where to look: the
+/// token is to be that of the session's sandbox besides.
 #[derive(Debug, Default)]
-pub(super) struct Bearers(Mutex<HashMap<[u8; 32], SessionId>>);
+pub(super) struct Bearers(Mutex<HashMap<[u8; 32], (SessionId, u64)>>);
 
 impl Bearers {
-    fn of(&self, hash: &[u8; 32]) -> Option<SessionId> {
-        lock(&self.0).get(hash).copied()
+    fn of(&self, hash: &[u8; 32], revocations: u64) -> Option<SessionId> {
+        let known = lock(&self.0).get(hash).copied();
+        known
+            .filter(|(_, then)| *then == revocations)
+            .map(|(session, _)| session)
     }
 
-    fn remember(&self, hash: [u8; 32], session: SessionId) {
+    fn remember(&self, hash: [u8; 32], session: SessionId, revocations: u64) {
         let mut known = lock(&self.0);
         if known.len() >= BEARERS {
             known.clear();
         }
-        known.insert(hash, session);
+        known.insert(hash, (session, revocations));
     }
 }
 
 impl Live {
-    /// Whether its sandbox's token is this one, as far as that is known by heart. The seat is held while a sandbox is made or removed:
-    /// nothing is known then.
-    fn has_token(&self, hash: &[u8; 32], sandbox: Option<SandboxId>, revocations: u64) -> bool {
-        let known = self.seat.housed.try_lock().ok();
-        let housed = known.as_ref().and_then(|seat| seat.as_ref());
-        housed.is_some_and(|housed| {
-            sandbox.is_none_or(|sandbox| housed.id == sandbox) && housed.is_current(hash, revocations)
-        })
-    }
-
-    fn confirm_token(&self, hash: &[u8; 32], revocations: u64) {
-        if let Ok(seat) = self.seat.housed.try_lock()
-            && let Some(housed) = seat.as_ref()
-        {
-            housed.confirm(hash, revocations);
-        }
+    /// What is known by heart of its sandbox and that one's token: nothing while somebody holds the seat, as whoever makes or removes
+    /// a sandbox does.
+    fn by_heart<T>(&self, look: impl FnOnce(&Housed, &mut Current) -> T) -> Option<T> {
+        let seat = self.seat.housed.try_lock().ok()?;
+        let housed = seat.as_ref()?;
+        Some(look(housed, &mut lock(&housed.token)))
     }
 }
 
 impl Control {
-    /// The session whose token this is, where it is known here; none where it is no session's.
+    /// What the store answers from now on counts from now.
+    pub(super) fn asked_now(&self) -> Asked {
+        Asked {
+            at: Instant::now(),
+            revocations: self.0.housing.revocations.load(Ordering::SeqCst),
+        }
+    }
+
+    /// The session at work whose token this is, if the store knows it to be good, or knew it and has revoked nothing since.
     pub(crate) async fn bearer(&self, token: &Secret) -> Option<Arc<Live>> {
-        let (housing, hash) = (&self.0.housing, hash(token.expose()));
-        let revocations = housing.revocations.load(Ordering::SeqCst);
-        let known = housing.bearers.of(&hash).and_then(|session| self.0.lives.find(session));
-        if let Some(live) = known.filter(|live| live.has_token(&hash, None, revocations)) {
+        let (bearers, hash) = (&self.0.housing.bearers, hash(token.expose()));
+        let revocations = self.0.store.revocations();
+        let known = bearers.of(&hash, revocations);
+        let known = known.and_then(|session| self.0.lives.find(session));
+        if let Some(live) = known.filter(|live| live.by_heart(|_, current| current.is(&hash)) == Some(true)) {
             return Some(live);
         }
         let session = self.0.store.check_session_token(token.expose()).await.ok()?;
         let live = self.0.lives.find(session)?;
-        housing.bearers.remember(hash, session);
-        live.confirm_token(&hash, revocations);
+        bearers.remember(hash, session, revocations);
         Some(live)
     }
 
@@ -146,12 +158,15 @@ impl Control {
     pub(crate) async fn check_token(&self, live: &Live, sandbox: SandboxId, token: &Secret) -> Shown {
         let hash = hash(token.expose());
         let revocations = self.0.housing.revocations.load(Ordering::SeqCst);
-        if live.has_token(&hash, Some(sandbox), revocations) {
+        let is_good = |housed: &Housed, current: &mut Current| {
+            housed.id == sandbox && current.is(&hash) && current.stands(revocations)
+        };
+        if live.by_heart(is_good) == Some(true) {
             return Shown::Good;
         }
         match self.0.store.check_session_token(token.expose()).await {
             Ok(session) if session == live.session => {
-                live.confirm_token(&hash, revocations);
+                live.by_heart(|_, current| current.confirm(&hash, revocations));
                 Shown::Good
             }
             Ok(session) => {
@@ -208,7 +223,7 @@ impl Control {
             return Ok(());
         }
         let life = self.0.config.token_life;
-        let revocations = self.0.housing.revocations.load(Ordering::SeqCst);
+        let asked = self.asked_now();
         let token = self
             .0
             .store
@@ -216,7 +231,7 @@ impl Control {
             .await
             .map_err(HousingError::Store)?;
         housed.linked.token(&token.secret).await.map_err(HousingError::Link)?;
-        *lock(&housed.token) = Current::new(&token, life, revocations);
+        *lock(&housed.token) = Current::new(&token, life, asked);
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use lifecycle::Tasks;
 use policy::Scope;
 use secret::Secret;
 use serde_json::{Value, json};
-use store::{Accepted, Target};
+use store::{Accepted, Asker, Target};
 use testkit::within;
 
 use crate::world::crm::{ANSWERED, Added, CANARY, adding, outside, upstream};
@@ -254,16 +254,15 @@ async fn threat_066_the_door_for_services_knows_sessions_by_their_tokens_only() 
     assert_eq!(failure.status, 401);
 }
 
-/// What is known of a token by heart is believed no longer than the store would believe it.
 #[tokio::test(flavor = "multi_thread")]
-async fn threat_060_a_token_that_was_replaced_opens_the_door_for_services_once_more_at_most() {
+async fn threat_060_a_token_that_was_replaced_or_revoked_opens_the_door_for_services_no_longer() {
     let tasks = Tasks::new();
     let _end = tasks.stop().drop_guard();
     let port = upstream(&tasks).await;
     let world = World::new(Differs {
         config: |config| {
             may_call(config);
-            config.token_life = Duration::from_secs(2);
+            config.token_life = Duration::from_secs(6);
             config.freeze_after = Duration::from_millis(80);
             config.hibernate_after = Duration::from_secs(60);
         },
@@ -300,6 +299,18 @@ async fn threat_060_a_token_that_was_replaced_opens_the_door_for_services_once_m
     for _ in 0..2 {
         show(&newest).await.unwrap();
     }
+    // Another session's tokens are revoked, and then its own, by whomever: its sandbox is still there.
+    let (other, _) = called(&world, world.target(), "look").await;
+    let revoke = async |session| {
+        let revoked = world.store.revoke_session_tokens(Asker::System, session, "a test");
+        revoked.await.unwrap();
+    };
+    revoke(other.session).await;
+    for _ in 0..2 {
+        show(&newest).await.unwrap();
+    }
+    revoke(accepted.session).await;
+    assert_eq!(show(&newest).await.unwrap_err().status, 401);
 }
 
 /// A request to add somebody, under a key.
