@@ -67,7 +67,8 @@ impl From<io::Error> for Unread {
 
 /// What a file holds from here on; none where that is more than `most`.
 fn whole(file: &File, most: usize) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
-    let mut bytes = Zeroizing::new(Vec::with_capacity(most + 1));
+    // The standard library reads into a smaller one by way of the stack, where nobody wipes it.
+    let mut bytes = Zeroizing::new(Vec::with_capacity((most + 1).max(64)));
     file.take(most as u64 + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() <= most).then_some(bytes))
 }
@@ -121,5 +122,12 @@ mod tests {
         assert!(whole(&open(), "an-old-key".len()).unwrap().is_none());
         let bytes = whole(&open(), "a-new-and-longer-key".len()).unwrap();
         assert_eq!(bytes.unwrap().as_slice(), b"a-new-and-longer-key");
+        // One whose size is told as 0.
+        let environment = Path::new("/proc/self/environ");
+        let Ok(read) = read(environment) else {
+            panic!("it is text, and nobody else's")
+        };
+        let all = std::fs::read_to_string(environment).unwrap();
+        assert_eq!(read.expose(), all.trim());
     }
 }
