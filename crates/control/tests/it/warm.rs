@@ -200,7 +200,8 @@ async fn who_hangs_before_anybody_came_is_replaced_and_who_answers_is_not() {
     eventually("it to be counted", || {
         (world.control.sandbox_figures().warm_died == 1).then_some(())
     });
-    assert!(world.sandboxes.status(hung).await.is_err());
+    let gone = async || world.sandboxes.status(hung).await.is_err().then_some(());
+    eventually_async("it to be gone", gone).await;
     let next = warm(&world, 2).await;
     assert_eq!(next.intersection(&ahead).count(), 1, "the other one answered");
     assert_eq!(world.control.sandbox_figures().warm_died, 1);
