@@ -105,16 +105,10 @@ async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<V
         let through = at_a_rate(&world, &mut seats).await?;
         let body = middle_request(&world)?;
         let direct = directly(&world, &body).await?;
-        let raw = raw_at_a_rate(&world, &mut seats, &body).await?;
         let more = through.less(direct.at(0.5));
         found.extend([
             Measure::times("G1", "added to a model call, 100 requests/s, history of 20", &more).at_most(1.0, Some(5.0)),
             Measure::times("G1", "  through Belljar", &through),
-            Measure::times(
-                "G1",
-                "  added to a program's own call, which brings its history",
-                &raw.less(direct.at(0.5)),
-            ),
             Measure::times("G1", "  the same model asked directly", &direct),
             Measure::times("G1", "  a write synced to this disk; a turn needs two", &write),
         ]);
@@ -250,26 +244,6 @@ async fn at_a_rate(world: &World, seats: &mut Seats) -> anyhow::Result<Sample> {
     let mut all = Sample::default();
     samples?.into_iter().for_each(|sample| all.extend(sample));
     Ok(all)
-}
-
-/// The same call by programs inside, as other harnesses make it, at the same rate.
-async fn raw_at_a_rate(world: &World, seats: &mut Seats, body: &Bytes) -> anyhow::Result<Sample> {
-    let seats = begin(world, seats, scaled(RUNS)).await?;
-    let mut sample = Sample::default();
-    let mut clock = tokio::time::interval(Duration::from_millis(10));
-    for turn in 0..=TURNS {
-        for seat in &seats {
-            clock.tick().await;
-            let began = Instant::now();
-            seat.model(body.clone()).await?;
-            // The first call of a session looks up what it may do.
-            if turn > 0 {
-                sample.add(began.elapsed());
-            }
-        }
-    }
-    join_all(seats.into_iter().map(Seat::end)).await;
-    Ok(sample)
 }
 
 /// Of what the gateway asked the model, the one of middling length.
