@@ -78,8 +78,6 @@ pub(crate) struct Housing {
     /// Those that are nobody's yet.
     pub(crate) warm: Warm,
     pub(crate) meters: Meters,
-    /// How often tokens were revoked.
-    revocations: AtomicU64,
     bearers: tokens::Bearers,
     /// Held while room for one more is looked for.
     room: tokio::sync::Mutex<()>,
@@ -186,6 +184,8 @@ pub(crate) enum HousingError {
     Outdated,
     #[error("a token for the sandbox could not be stored")]
     Store(#[source] StoreError),
+    #[error("its tokens were revoked")]
+    Revoked,
     #[error("sandboxes went away {MADE_ANEW} times before they could be used")]
     Vanished,
     #[error(
@@ -231,6 +231,7 @@ impl HousingError {
             | Self::Silent
             | Self::Version(_)
             | Self::Outdated
+            | Self::Revoked
             | Self::Vanished
             | Self::TooMany(_)
             | Self::NoRoom(_) => true,
@@ -296,7 +297,6 @@ impl Housing {
             left: Mutex::default(),
             warm: Warm::default(),
             meters: Meters::default(),
-            revocations: AtomicU64::new(0),
             bearers: tokens::Bearers::default(),
             room: tokio::sync::Mutex::default(),
         }

@@ -90,8 +90,7 @@ impl Store {
     ) -> Result<SessionToken, StoreError> {
         asker.must_be_system("rotate a session's token")?;
         self.write("rotate a session's token", move |work| {
-                let current = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND replaced IS NULL AND revoked IS NULL";
-                if work.one(current, binds![session])?.is_none() {
+                if work.one(CURRENT, binds![session])?.is_none() {
                     return Err(StoreError::NotFound {
                         kind: "token of session",
                         id: session.to_string(),
@@ -126,6 +125,15 @@ impl Store {
         }
     }
 
+    /// Whether a session has a current token that was not revoked.
+    ///
+    /// # Errors
+    /// The store could not be read.
+    pub async fn has_session_token(&self, session: SessionId) -> Result<bool, StoreError> {
+        let current = self.read_one("look for a session's token", CURRENT, binds![session]);
+        Ok(current.await?.is_some())
+    }
+
     /// Ends every token of a session at once. Audited where there was one; to do it again changes nothing.
     ///
     /// # Errors
@@ -154,6 +162,7 @@ impl Store {
     }
 }
 
+const CURRENT: &str = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND replaced IS NULL AND revoked IS NULL";
 const SHOWN: &str = "SELECT session_id, expires, replaced, used, revoked FROM session_tokens WHERE hash = $1";
 
 /// A token that somebody shows.

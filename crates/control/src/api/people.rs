@@ -68,7 +68,6 @@ impl Control {
     /// long all the same, and it may be asked again.
     pub async fn remove_user(&self, asker: Asker, user: UserId) -> Result<(), ControlError> {
         self.0.store.remove_user(asker, user).await?;
-        self.doubt_tokens();
         let mut stopped = Ok(());
         for session in self.0.store.open_sessions(Asker::System, user).await? {
             loop {

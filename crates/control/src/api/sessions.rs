@@ -64,7 +64,6 @@ impl Control {
         let live = self.live(asker, session).await?;
         while self.cancel(asker, session, "the session was archived").await?.is_some() {}
         self.0.store.archive_session(asker, session).await?;
-        self.doubt_tokens();
         let mut writing = live.writing.lock().await;
         let withdrawn = self.0.store.withdraw_approvals(Asker::System, session).await?;
         live.note(&mut writing, withdrawn);

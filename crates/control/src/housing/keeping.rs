@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::meters::Transition;
 use super::usage::{Due, Usage};
-use super::{Housed, State};
+use super::{Housed, HousingError, State};
 use crate::live::{Live, lock};
 use crate::{Config, Control};
 
@@ -91,9 +91,13 @@ impl Control {
             housed.usage.touch();
         }
         if is_used || housed.usage.kept_until().is_some() {
-            if let Err(error) = self.refresh_token(live, &housed).await {
-                let error = with_causes(&error);
-                tracing::warn!(session = %live.session, error, "could not replace a session's token");
+            match self.refresh_token(live, &housed).await {
+                Ok(()) => {}
+                Err(HousingError::Revoked) => self.replace_sandbox(live, housed.id),
+                Err(error) => {
+                    let error = with_causes(&error);
+                    tracing::warn!(session = %live.session, error, "could not replace a session's token");
+                }
             }
             return;
         }

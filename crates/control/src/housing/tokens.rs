@@ -1,11 +1,10 @@
 //! What a runtime shows with each request, on its own link only, and what whoever holds a session's token shows at the door for
 //! services.
 //!
-//! The store decides whether a token is good; the one that a link was last given is known here, so that the common case
-//! costs no reading.
+//! The store decides whether a token is good, and counts how often it revoked any. The one that a link was last given is known
+//! here, and believed as long as that count stands, so that the common case costs no reading.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -76,9 +75,7 @@ impl Current {
             revocations: None,
         }
     }
-}
 
-impl Current {
     fn is(&self, hash: &[u8; 32]) -> bool {
         self.hash == *hash && Instant::now() < self.expires
     }
@@ -134,7 +131,7 @@ impl Control {
     pub(super) fn asked_now(&self) -> Asked {
         Asked {
             at: Instant::now(),
-            revocations: self.0.housing.revocations.load(Ordering::SeqCst),
+            revocations: self.0.store.revocations(),
         }
     }
 
@@ -154,10 +151,11 @@ impl Control {
     }
 
     /// Whether a token that was shown on the link of `sandbox` is its session's. One of another session was stolen: that
-    /// session loses its tokens and its sandbox, and goes on in a new one.
-    pub(crate) async fn check_token(&self, live: &Live, sandbox: SandboxId, token: &Secret) -> Shown {
+    /// session loses its tokens and its sandbox, and goes on in a new one. So does a session whose own sandbox shows the token
+    /// that it was last given, and the store has revoked that.
+    pub(crate) async fn check_token(&self, live: &Arc<Live>, sandbox: SandboxId, token: &Secret) -> Shown {
         let hash = hash(token.expose());
-        let revocations = self.0.housing.revocations.load(Ordering::SeqCst);
+        let revocations = self.0.store.revocations();
         let is_good = |housed: &Housed, current: &mut Current| {
             housed.id == sandbox && current.is(&hash) && current.stands(revocations)
         };
@@ -175,6 +173,10 @@ impl Control {
             }
             Err(error) => {
                 tracing::debug!(%sandbox, %error, "a token was refused");
+                let was_given = |housed: &Housed, current: &mut Current| housed.id == sandbox && current.is(&hash);
+                if matches!(error, StoreError::Unauthorized { .. }) && live.by_heart(was_given) == Some(true) {
+                    self.replace_sandbox(live, sandbox);
+                }
                 Shown::Refused
             }
         }
@@ -182,17 +184,20 @@ impl Control {
 
     /// Ends every token of a session, at once.
     pub(crate) async fn revoke_tokens(&self, session: SessionId, reason: &str) -> Result<(), StoreError> {
-        self.0
-            .store
-            .revoke_session_tokens(Asker::System, session, reason)
-            .await?;
-        self.doubt_tokens();
-        Ok(())
+        self.0.store.revoke_session_tokens(Asker::System, session, reason).await
     }
 
-    /// No token is taken on trust any more: the store is asked for each.
-    pub(crate) fn doubt_tokens(&self) {
-        self.0.housing.revocations.fetch_add(1, Ordering::SeqCst);
+    /// A sandbox whose token was revoked under it is of no use any more. Whoever put its session away removes it in order.
+    pub(super) fn replace_sandbox(&self, live: &Arc<Live>, sandbox: SandboxId) {
+        let (control, live) = (self.clone(), Arc::clone(live));
+        self.0.tasks.spawn(async move {
+            let stored = control.0.store.session(Asker::System, live.session).await;
+            if stored.is_ok_and(|stored| stored.archived.is_none()) {
+                control
+                    .unhouse(&live, Some(sandbox), State::Lost, Some("its tokens were revoked"))
+                    .await;
+            }
+        });
     }
 
     async fn stolen(&self, session: SessionId, shown_by: SandboxId) {
@@ -218,18 +223,35 @@ impl Control {
     }
 
     /// Puts a new token in the place of one that has lived half its life.
+    ///
+    /// # Errors
+    /// [`HousingError::Revoked`] where the session has no token any more.
     pub(super) async fn refresh_token(&self, live: &Live, housed: &Housed) -> Result<(), HousingError> {
-        if Instant::now() < lock(&housed.token).renew {
-            return Ok(());
+        let asked = self.asked_now();
+        let (stands, is_due) = {
+            let current = lock(&housed.token);
+            (current.stands(asked.revocations), asked.at >= current.renew)
+        };
+        if !is_due {
+            let is_good = stands
+                || self
+                    .0
+                    .store
+                    .has_session_token(live.session)
+                    .await
+                    .map_err(HousingError::Store)?;
+            return is_good.then_some(()).ok_or(HousingError::Revoked);
         }
         let life = self.0.config.token_life;
-        let asked = self.asked_now();
-        let token = self
+        let rotated = self
             .0
             .store
             .rotate_session_token(Asker::System, live.session, life)
-            .await
-            .map_err(HousingError::Store)?;
+            .await;
+        let token = rotated.map_err(|error| match error {
+            StoreError::NotFound { .. } => HousingError::Revoked,
+            error => HousingError::Store(error),
+        })?;
         housed.linked.token(&token.secret).await.map_err(HousingError::Link)?;
         *lock(&housed.token) = Current::new(&token, life, asked);
         Ok(())

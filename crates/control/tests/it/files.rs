@@ -131,6 +131,13 @@ pub(crate) async fn archive(world: &World, session: SessionId) -> Result<(), Con
     world.control.archive_files(Asker::System, session).await
 }
 
+/// Its sandbox goes, its disk stays.
+pub(crate) async fn hibernated(world: &World, session: SessionId) {
+    let all = world.sandboxes.list().await.unwrap();
+    let own = all.iter().find(|status| status.session == session).unwrap();
+    world.control.remove_sandbox(Asker::System, own.id).await.unwrap();
+}
+
 async fn archived(world: &World, session: SessionId) {
     archive(world, session).await.unwrap();
     assert!(!world.sandboxes.workspace(session).exists(), "the disk is gone");

@@ -7,7 +7,7 @@ use domain::{Delivery, Door, Event, SessionId};
 use sandbox::SandboxProvider;
 use store::{Asker, Target};
 
-use crate::files::{archive, both};
+use crate::files::{archive, both, hibernated};
 use crate::world::World;
 
 fn step(world: &World, name: &str) -> TransitionFigures {
@@ -159,6 +159,8 @@ async fn each_step_that_fails_is_counted_and_told_as_one_that_did() {
     world.host.fail("restore", 1);
     world.control.rewind(world.asker, session, "kept").await.unwrap_err();
     used(&world, Target::Session(session)).await;
+    // One whose tokens are revoked is replaced before its files are looked at.
+    hibernated(&world, session).await;
     world.host.fail("destroy", 1);
     archive(&world, session).await.unwrap_err();
 

@@ -115,6 +115,32 @@ async fn threat_060_a_token_is_replaced_in_mid_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn threat_060_a_token_that_was_revoked_opens_nothing_at_its_own_link_and_its_session_goes_on_elsewhere() {
+    let world = World::new(Differs::default()).await;
+    let (accepted, link, _) = hanging(&world, 1).await;
+    let revoke = async || {
+        let revoked = world
+            .store
+            .revoke_session_tokens(Asker::System, accepted.session, "a test");
+        revoked.await.unwrap();
+    };
+    revoke().await;
+    world.will_say("Never mind.");
+    let request = turn(&world, &accepted).await;
+    assert_eq!(refused(&link, &request).await, RefusalCode::Unauthorized);
+    world.done(&accepted).await;
+    assert_eq!(world.inside.sandboxes(), 2);
+    // Nobody asks for anything before the session is prompted again.
+    revoke().await;
+    world.will_say("Still there.");
+    let again = world
+        .prompt_to(Target::Session(accepted.session), "and now?", Delivery::Restart)
+        .await;
+    world.done(&again).await;
+    assert_eq!(world.inside.sandboxes(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn threat_061_and_062_what_is_no_token_is_refused() {
     let world = World::new(Differs::default()).await;
     let (accepted, link, token) = hanging(&world, 1).await;

@@ -143,13 +143,6 @@ async fn housed(world: &World) -> Vec<SessionId> {
     all.iter().map(|status| status.session).collect()
 }
 
-/// Its sandbox goes, its disk stays.
-async fn hibernated(world: &World, session: SessionId) {
-    let all = world.sandboxes.list().await.unwrap();
-    let own = all.iter().find(|status| status.session == session).unwrap();
-    world.control.remove_sandbox(Asker::System, own.id).await.unwrap();
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn putting_a_session_away_costs_no_other_its_sandbox() {
     let world = both(one_sandbox, |_| {}).await;
