@@ -15,7 +15,7 @@ use futures::future::{join_all, try_join_all};
 use hyper::Method;
 use lifecycle::Stop;
 use rustix::thread::{CpuSet, sched_setaffinity};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::inside::{Seat, Seats, World};
@@ -102,13 +102,26 @@ async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<V
     at_once(&world, &mut seats, 4, world.installation.serve_id()?).await?;
     if added {
         let write = synced_write(&world.installation.path("data"))?;
-        let through = at_a_rate(&world, &mut seats).await?;
+        let turns = at_a_rate(&world, &mut seats).await?;
         let body = middle_request(&world)?;
         let direct = directly(&world, &body).await?;
-        let more = through.less(direct.at(0.5));
+        let programs = by_programs(&world, &mut seats, &body).await?;
+        let added = |through: &Sample| through.less(direct.at(0.5));
         found.extend([
-            Measure::times("G1", "added to a model call, 100 requests/s, history of 20", &more).at_most(1.0, Some(5.0)),
-            Measure::times("G1", "  through Belljar", &through),
+            Measure::times(
+                "G1",
+                "added to a turn, 100 requests/s, history of 20, all of it stored",
+                &added(&turns),
+            )
+            .at_most(1.0, Some(5.0)),
+            Measure::times(
+                "G1",
+                "added to a program's own call of the same model",
+                &added(&programs),
+            )
+            .at_most(1.0, Some(5.0)),
+            Measure::times("G1", "  a turn through Belljar", &turns),
+            Measure::times("G1", "  a program's call through Belljar", &programs),
             Measure::times("G1", "  the same model asked directly", &direct),
             Measure::times("G1", "  a write synced to this disk; a turn needs two", &write),
         ]);
@@ -244,6 +257,28 @@ async fn at_a_rate(world: &World, seats: &mut Seats) -> anyhow::Result<Sample> {
     let mut all = Sample::default();
     samples?.into_iter().for_each(|sample| all.extend(sample));
     Ok(all)
+}
+
+/// The same request as programs inside make it by themselves, at the same rate.
+async fn by_programs(world: &World, seats: &mut Seats, body: &Bytes) -> anyhow::Result<Sample> {
+    let mut request: Value = serde_json::from_slice(body)?;
+    request["model"] = "default".into();
+    let request = Bytes::from(request.to_string());
+    let seats = begin(world, seats, scaled(RUNS)).await?;
+    let mut sample = Sample::default();
+    let mut clock = tokio::time::interval(Duration::from_millis(10));
+    for round in 0..=TURNS {
+        for seat in &seats {
+            clock.tick().await;
+            let heard = seat.heard(request.clone()).await?;
+            // The first call of a session looks up what it may do.
+            if round > 0 {
+                sample.add(heard);
+            }
+        }
+    }
+    join_all(seats.into_iter().map(Seat::end)).await;
+    Ok(sample)
 }
 
 /// Of what the gateway asked the model, the one of middling length.

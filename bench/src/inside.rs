@@ -3,7 +3,7 @@
 //! A loop that is started in one is handed to the bench as a [`Seat`], which asks for turns as the runtime does.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use bytes::{Bytes, BytesMut};
@@ -24,6 +24,9 @@ use crate::models::{Models, Script};
 
 /// What every tool says.
 const RESULT: &str = "total 12\ndrwxr-xr-x 2 agent agent 4096 notes\n-rw-r--r-- 1 agent agent 1204 figures.csv\n-rw-r--r-- 1 agent agent 377 report.md\n";
+
+/// With which an answer of the Messages API ends.
+const LAST_EVENT: &[u8] = b"\"type\":\"message_stop\"}\n\n";
 
 /// Loops that wait to be taken.
 const WAITING: usize = 4_096;
@@ -187,6 +190,21 @@ impl Seat {
     pub(crate) async fn model(&self, request: Bytes) -> Result<Bytes, ClientError> {
         let body = stream::iter([Ok(request)]).boxed();
         whole(self.client.model(ModelRoute::Messages, [], body).await?).await
+    }
+
+    /// How long such a call takes until the last event of its answer is there. It is paid when the stream ends, which is waited for.
+    pub(crate) async fn heard(&self, request: Bytes) -> anyhow::Result<Duration> {
+        let began = Instant::now();
+        let body = stream::iter([Ok(request)]).boxed();
+        let mut answer = self.client.model(ModelRoute::Messages, [], body).await?.body;
+        let (mut said, mut heard) = (BytesMut::new(), None);
+        while let Some(piece) = answer.chunk().await? {
+            said.extend_from_slice(&piece);
+            if heard.is_none() && said.windows(LAST_EVENT.len()).any(|words| words == LAST_EVENT) {
+                heard = Some(began.elapsed());
+            }
+        }
+        heard.with_context(|| format!("the model was cut short: {}", String::from_utf8_lossy(&said)))
     }
 
     /// One turn; the tools that it wants have said their words by the next.

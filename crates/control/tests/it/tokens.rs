@@ -90,7 +90,7 @@ async fn threat_059_a_stopped_sessions_token_opens_nothing_and_its_stream_is_cut
 async fn threat_060_a_token_is_replaced_in_mid_run() {
     let world = World::new(Differs {
         config: |config| {
-            config.token_life = Duration::from_millis(400);
+            config.token_life = Duration::from_secs(2);
             config.freeze_after = Duration::from_millis(80);
             config.hibernate_after = Duration::from_secs(60);
         },
