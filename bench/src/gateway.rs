@@ -110,18 +110,16 @@ async fn speed(programs: &Programs, added: bool, rate: bool) -> anyhow::Result<V
         found.extend([
             Measure::times(
                 "G1",
-                "added to a turn, 100 requests/s, history of 20, all of it stored",
+                "added to a model call, 100 requests/s, history of 20",
                 &added(&turns),
             )
             .at_most(1.0, Some(5.0)),
+            Measure::times("G1", "  through Belljar", &turns),
             Measure::times(
                 "G1",
-                "added to a program's own call of the same model",
+                "  added to a program's own call, which brings its history",
                 &added(&programs),
-            )
-            .at_most(1.0, Some(5.0)),
-            Measure::times("G1", "  a turn through Belljar", &turns),
-            Measure::times("G1", "  a program's call through Belljar", &programs),
+            ),
             Measure::times("G1", "  the same model asked directly", &direct),
             Measure::times("G1", "  a write synced to this disk; a turn needs two", &write),
         ]);

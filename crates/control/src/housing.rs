@@ -20,7 +20,7 @@ use domain::{SandboxId, SessionId, SnapshotId, UserId};
 use link::server::{LinkError, Linked};
 use protocol::VersionError;
 use sandbox::{ProviderError, SandboxProvider, SandboxStatus, SnapshotStatus};
-use store::{Asker, StoreError};
+use store::{Asker, StoreError, TokenState};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::meters::{Meters, Transition};
@@ -407,8 +407,11 @@ impl Control {
     pub(crate) async fn stay(&self, live: &Arc<Live>) -> Option<Stay> {
         let seat = live.seat.housed.lock().await;
         let housed = seat.as_ref()?;
-        self.wake(live, housed).await.ok()?;
-        Some(Stay::new(housed))
+        match self.wake(live, housed).await {
+            // Of a sandbox without a token is asked what it does, and nothing for it.
+            Ok(()) | Err(HousingError::Revoked) => Some(Stay::new(housed)),
+            Err(_) => None,
+        }
     }
 
     /// Ends the session's sandbox, if it is this one (or whichever it is); its files stay. Whichever it is: where there is none,
@@ -490,7 +493,13 @@ impl Control {
         if housed.usage.is_frozen() {
             self.thaw(live, housed).await.map_err(HousingError::Provider)?;
         }
-        self.refresh_token(live, housed).await
+        match self.token_state(live, housed).await {
+            TokenState::Current => self.refresh_token(live, housed).await,
+            TokenState::Revoked => Err(HousingError::Revoked),
+            // One that is in use is removed in order, by whoever archived its session.
+            TokenState::Archived if !housed.usage.is_used() => Err(HousingError::Revoked),
+            TokenState::Archived | TokenState::Removed => Ok(()),
+        }
     }
 
     async fn thaw(&self, live: &Arc<Live>, housed: &Housed) -> Result<(), ProviderError> {

@@ -87,7 +87,7 @@ pub use restore::{Restored, restore};
 pub use results::{EarlyResults, KeptResults};
 pub use runs::{End, Ended, LastBegun, Lease, Run, TakenRun};
 pub use service_writes::{NewWrite, NotMade, WRITES_TOLD, WriteEnd, WriteKey, WriteResult};
-pub use session_tokens::SessionToken;
+pub use session_tokens::{SessionToken, TokenState};
 pub use sessions::{Cursor, Page, Session, SessionFilter};
 pub use snapshots::{Fork, NewSnapshot, Snapshot, SnapshotKind};
 pub use tokens::{Identity, NewToken, Token};

@@ -29,6 +29,19 @@ pub struct SessionToken {
     pub expires: Timestamp,
 }
 
+/// What a session's sandbox may expect of its token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TokenState {
+    /// The session has a current one.
+    Current,
+    /// It has none, and goes on.
+    Revoked,
+    /// It has none, and was archived.
+    Archived,
+    /// Its user was removed.
+    Removed,
+}
+
 impl SessionToken {
     /// A token that no store knows: it is good for as long as whoever made it says so.
     #[must_use]
@@ -90,7 +103,8 @@ impl Store {
     ) -> Result<SessionToken, StoreError> {
         asker.must_be_system("rotate a session's token")?;
         self.write("rotate a session's token", move |work| {
-                if work.one(CURRENT, binds![session])?.is_none() {
+                let current = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND replaced IS NULL AND revoked IS NULL";
+                if work.one(current, binds![session])?.is_none() {
                     return Err(StoreError::NotFound {
                         kind: "token of session",
                         id: session.to_string(),
@@ -125,13 +139,28 @@ impl Store {
         }
     }
 
-    /// Whether a session has a current token that was not revoked.
+    /// Whether a session has a current token, and why it has none. No time counts here: one that has expired is current until it
+    /// is replaced.
     ///
     /// # Errors
-    /// The store could not be read.
-    pub async fn has_session_token(&self, session: SessionId) -> Result<bool, StoreError> {
-        let current = self.read_one("look for a session's token", CURRENT, binds![session]);
-        Ok(current.await?.is_some())
+    /// There is no such session; the store could not be read.
+    pub async fn session_token_state(&self, session: SessionId) -> Result<TokenState, StoreError> {
+        let sql = "SELECT s.archived, u.removed, EXISTS (SELECT 1 FROM session_tokens t \
+                   WHERE t.session_id = s.id AND t.replaced IS NULL AND t.revoked IS NULL) AS current \
+                   FROM sessions s JOIN users u ON u.id = s.owner WHERE s.id = $1";
+        let row = self
+            .read_one("look for a session's token", sql, binds![session])
+            .await?;
+        let row = row.ok_or_else(|| not_found(session))?;
+        Ok(if row.integer("current")? == 1 {
+            TokenState::Current
+        } else if row.time_or_none("removed")?.is_some() {
+            TokenState::Removed
+        } else if row.time_or_none("archived")?.is_some() {
+            TokenState::Archived
+        } else {
+            TokenState::Revoked
+        })
     }
 
     /// Ends every token of a session at once. Audited where there was one; to do it again changes nothing.
@@ -162,7 +191,6 @@ impl Store {
     }
 }
 
-const CURRENT: &str = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND replaced IS NULL AND revoked IS NULL";
 const SHOWN: &str = "SELECT session_id, expires, replaced, used, revoked FROM session_tokens WHERE hash = $1";
 
 /// A token that somebody shows.

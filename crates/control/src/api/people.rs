@@ -67,7 +67,23 @@ impl Control {
     /// The one who asks is no admin; there is no such user; it is the last admin. Not all runs could be stopped: none goes on for
     /// long all the same, and it may be asked again.
     pub async fn remove_user(&self, asker: Asker, user: UserId) -> Result<(), ControlError> {
-        self.0.store.remove_user(asker, user).await?;
+        let control = self.clone();
+        self.to_its_end(async move {
+            control.0.store.remove_user(asker, user).await?;
+            let stopped = control.stop_runs_of(user).await;
+            for live in control.0.lives.all() {
+                if live.owner == user {
+                    control
+                        .unhouse(&live, None, State::Hibernated, Some(USER_REMOVED))
+                        .await;
+                }
+            }
+            stopped
+        })
+        .await
+    }
+
+    async fn stop_runs_of(&self, user: UserId) -> Result<(), ControlError> {
         let mut stopped = Ok(());
         for session in self.0.store.open_sessions(Asker::System, user).await? {
             loop {
@@ -79,11 +95,6 @@ impl Control {
                         break;
                     }
                 }
-            }
-        }
-        for live in self.0.lives.all() {
-            if live.owner == user {
-                self.unhouse(&live, None, State::Hibernated, Some(USER_REMOVED)).await;
             }
         }
         stopped

@@ -63,24 +63,28 @@ impl Control {
     pub async fn archive(&self, asker: Asker, session: SessionId) -> Result<(), ControlError> {
         let live = self.live(asker, session).await?;
         while self.cancel(asker, session, "the session was archived").await?.is_some() {}
-        self.0.store.archive_session(asker, session).await?;
-        let mut writing = live.writing.lock().await;
-        let withdrawn = self.0.store.withdraw_approvals(Asker::System, session).await?;
-        live.note(&mut writing, withdrawn);
-        drop(writing);
-        self.0.approvals.tell();
-        self.refresh_rights(&live).await?;
-        let why = "the session was archived: its processes are gone, its files are kept";
-        self.unhouse_in_peace(&live, State::Hibernated, why).await;
-        if self.0.files.is_some() {
-            let control = self.clone();
-            self.0.tasks.spawn_until_stopped(async move {
-                if let Err(error) = control.archive_files(Asker::System, session).await {
-                    tracing::info!(%session, error = with_causes(&error), "an archived session keeps its disk");
-                }
-            });
-        }
-        Ok(())
+        let control = self.clone();
+        self.to_its_end(async move {
+            control.0.store.archive_session(asker, session).await?;
+            let mut writing = live.writing.lock().await;
+            let withdrawn = control.0.store.withdraw_approvals(Asker::System, session).await?;
+            live.note(&mut writing, withdrawn);
+            drop(writing);
+            control.0.approvals.tell();
+            control.refresh_rights(&live).await?;
+            let why = "the session was archived: its processes are gone, its files are kept";
+            control.unhouse_in_peace(&live, State::Hibernated, why).await;
+            if control.0.files.is_some() {
+                let tasks = control.0.tasks.clone();
+                tasks.spawn_until_stopped(async move {
+                    if let Err(error) = control.archive_files(Asker::System, session).await {
+                        tracing::info!(%session, error = with_causes(&error), "an archived session keeps its disk");
+                    }
+                });
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// One run.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use causes::with_causes;
 use futures::StreamExt;
 use link::server::Linked;
+use store::TokenState;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::meters::Transition;
@@ -90,14 +91,15 @@ impl Control {
         if is_used {
             housed.usage.touch();
         }
+        if !housed.usage.is_frozen() && self.token_state(live, &housed).await == TokenState::Revoked {
+            *seat = None;
+            let words = with_causes(&HousingError::Revoked);
+            return self.discard(live, &housed, State::Lost, Some(&words)).await;
+        }
         if is_used || housed.usage.kept_until().is_some() {
-            match self.refresh_token(live, &housed).await {
-                Ok(()) => {}
-                Err(HousingError::Revoked) => self.replace_sandbox(live, housed.id),
-                Err(error) => {
-                    let error = with_causes(&error);
-                    tracing::warn!(session = %live.session, error, "could not replace a session's token");
-                }
+            if let Err(error) = self.refresh_token(live, &housed).await {
+                let error = with_causes(&error);
+                tracing::warn!(session = %live.session, error, "could not replace a session's token");
             }
             return;
         }

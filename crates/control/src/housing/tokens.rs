@@ -12,7 +12,7 @@ use causes::with_causes;
 use domain::{SandboxId, SessionId};
 use secret::Secret;
 use sha2::{Digest, Sha256};
-use store::{Asker, AuditEntry, SessionToken, StoreError};
+use store::{Asker, AuditEntry, SessionToken, StoreError, TokenState};
 use tokio::time::Instant;
 
 use super::{Housed, HousingError, State};
@@ -151,9 +151,8 @@ impl Control {
     }
 
     /// Whether a token that was shown on the link of `sandbox` is its session's. One of another session was stolen: that
-    /// session loses its tokens and its sandbox, and goes on in a new one. So does a session whose own sandbox shows the token
-    /// that it was last given, and the store has revoked that.
-    pub(crate) async fn check_token(&self, live: &Arc<Live>, sandbox: SandboxId, token: &Secret) -> Shown {
+    /// session loses its tokens and its sandbox, and goes on in a new one.
+    pub(crate) async fn check_token(&self, live: &Live, sandbox: SandboxId, token: &Secret) -> Shown {
         let hash = hash(token.expose());
         let revocations = self.0.store.revocations();
         let is_good = |housed: &Housed, current: &mut Current| {
@@ -173,10 +172,6 @@ impl Control {
             }
             Err(error) => {
                 tracing::debug!(%sandbox, %error, "a token was refused");
-                let was_given = |housed: &Housed, current: &mut Current| housed.id == sandbox && current.is(&hash);
-                if matches!(error, StoreError::Unauthorized { .. }) && live.by_heart(was_given) == Some(true) {
-                    self.replace_sandbox(live, sandbox);
-                }
                 Shown::Refused
             }
         }
@@ -185,19 +180,6 @@ impl Control {
     /// Ends every token of a session, at once.
     pub(crate) async fn revoke_tokens(&self, session: SessionId, reason: &str) -> Result<(), StoreError> {
         self.0.store.revoke_session_tokens(Asker::System, session, reason).await
-    }
-
-    /// A sandbox whose token was revoked under it is of no use any more. Whoever put its session away removes it in order.
-    pub(super) fn replace_sandbox(&self, live: &Arc<Live>, sandbox: SandboxId) {
-        let (control, live) = (self.clone(), Arc::clone(live));
-        self.0.tasks.spawn(async move {
-            let stored = control.0.store.session(Asker::System, live.session).await;
-            if stored.is_ok_and(|stored| stored.archived.is_none()) {
-                control
-                    .unhouse(&live, Some(sandbox), State::Lost, Some("its tokens were revoked"))
-                    .await;
-            }
-        });
     }
 
     async fn stolen(&self, session: SessionId, shown_by: SandboxId) {
@@ -222,36 +204,40 @@ impl Control {
         }
     }
 
+    /// What the store says of a sandbox's token, where it has revoked any since it was last asked. Where it cannot be asked the
+    /// token is believed in: whoever shows it has it looked up. To be called with the seat held.
+    pub(super) async fn token_state(&self, live: &Live, housed: &Housed) -> TokenState {
+        let revocations = self.0.store.revocations();
+        if lock(&housed.token).stands(revocations) {
+            return TokenState::Current;
+        }
+        match self.0.store.session_token_state(live.session).await {
+            Ok(TokenState::Current) => {
+                // None was revoked since this sandbox was given its first: that would have ended this one, too.
+                lock(&housed.token).revocations = Some(revocations);
+                TokenState::Current
+            }
+            Ok(state) => state,
+            Err(error) => {
+                tracing::warn!(session = %live.session, error = with_causes(&error), "could not look whether a session's token was revoked");
+                TokenState::Current
+            }
+        }
+    }
+
     /// Puts a new token in the place of one that has lived half its life.
-    ///
-    /// # Errors
-    /// [`HousingError::Revoked`] where the session has no token any more.
     pub(super) async fn refresh_token(&self, live: &Live, housed: &Housed) -> Result<(), HousingError> {
-        let asked = self.asked_now();
-        let (stands, is_due) = {
-            let current = lock(&housed.token);
-            (current.stands(asked.revocations), asked.at >= current.renew)
-        };
-        if !is_due {
-            let is_good = stands
-                || self
-                    .0
-                    .store
-                    .has_session_token(live.session)
-                    .await
-                    .map_err(HousingError::Store)?;
-            return is_good.then_some(()).ok_or(HousingError::Revoked);
+        if Instant::now() < lock(&housed.token).renew {
+            return Ok(());
         }
         let life = self.0.config.token_life;
-        let rotated = self
+        let asked = self.asked_now();
+        let token = self
             .0
             .store
             .rotate_session_token(Asker::System, live.session, life)
-            .await;
-        let token = rotated.map_err(|error| match error {
-            StoreError::NotFound { .. } => HousingError::Revoked,
-            error => HousingError::Store(error),
-        })?;
+            .await
+            .map_err(HousingError::Store)?;
         housed.linked.token(&token.secret).await.map_err(HousingError::Link)?;
         *lock(&housed.token) = Current::new(&token, life, asked);
         Ok(())

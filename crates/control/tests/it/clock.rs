@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use domain::Event;
+use domain::{Door, Event};
 use sandbox::SandboxProvider;
 use store::Asker;
 
@@ -30,6 +30,15 @@ async fn a_clock_that_jumps_ends_no_run_no_sandbox_and_no_token() {
             world.inside.made_so_many(1).await;
             let (sandbox, _) = world.inside.newest();
             world.set_clock_ahead(after);
+            // What was known of tokens is asked anew.
+            let opened = world
+                .control
+                .open_session(world.asker, world.target(), Door::Cli, "", None);
+            let (other, _) = opened.await.unwrap();
+            let issued = world.store.issue_session_token(Asker::System, other.id, HOUR);
+            issued.await.unwrap();
+            let revoked = world.store.revoke_session_tokens(Asker::System, other.id, "a test");
+            revoked.await.unwrap();
             // It gets new tokens, as before, and what it asks with them is answered.
             let tokens = world.inside.tokens(sandbox).len() + 2;
             testkit::eventually_async("new tokens", async || {

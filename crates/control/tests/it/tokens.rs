@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use control::{ControlError, NewPrompt};
-use domain::{Delivery, Door, Epoch, RunState};
+use domain::{Delivery, Door, Epoch, Event, RunState};
 use link::client::{Client, ClientError};
 use protocol::{RefusalCode, ToolChoice, TurnRequest};
+use sandbox::SandboxProvider;
 use secret::Secret;
 use store::{Accepted, Asker, Target};
 use testkit::within;
@@ -38,6 +39,12 @@ pub(crate) async fn refused(client: &Client, turn: &TurnRequest) -> RefusalCode 
         Err(ClientError::Refused(refusal)) => refusal.code,
         other => panic!("{other:?}"),
     }
+}
+
+/// Waited for until it has begun, and no longer.
+async fn hung_up_on<T>(work: impl Future<Output = T>, has_begun: impl AsyncFn() -> bool) {
+    let mut work = std::pin::pin!(work);
+    while futures::poll!(work.as_mut()).is_pending() && !has_begun().await {}
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,20 +125,36 @@ async fn threat_060_a_token_is_replaced_in_mid_run() {
 async fn threat_060_a_token_that_was_revoked_opens_nothing_at_its_own_link_and_its_session_goes_on_elsewhere() {
     let world = World::new(Differs::default()).await;
     let (accepted, link, _) = hanging(&world, 1).await;
+    let request = turn(&world, &accepted).await;
     let revoke = async || {
         let revoked = world
             .store
             .revoke_session_tokens(Asker::System, accepted.session, "a test");
         revoked.await.unwrap();
     };
-    revoke().await;
     world.will_say("Never mind.");
-    let request = turn(&world, &accepted).await;
-    assert_eq!(refused(&link, &request).await, RefusalCode::Unauthorized);
+    revoke().await;
+    // Its link is closed as soon as that is noticed.
+    let answer = within("an answer", link.invoke_llm(&request)).await;
+    assert!(
+        match &answer {
+            Err(ClientError::Refused(refusal)) => refusal.code == RefusalCode::Unauthorized,
+            Err(_) => true,
+            Ok(_) => false,
+        },
+        "{answer:?}"
+    );
     world.done(&accepted).await;
     assert_eq!(world.inside.sandboxes(), 2);
-    // Nobody asks for anything before the session is prompted again.
+
+    // Nothing is under way, and nobody asks.
     revoke().await;
+    let is_lost = |event: &Event| matches!(event, Event::Sandbox { state, reason: Some(reason) } if state == "lost" && reason.contains("revoked"));
+    let lost = async || {
+        let events = world.events(accepted.session).await.into_iter();
+        events.filter(|event| is_lost(&event.event)).count()
+    };
+    testkit::eventually_async("the sandbox to go", async || (lost().await == 2).then_some(())).await;
     world.will_say("Still there.");
     let again = world
         .prompt_to(Target::Session(accepted.session), "and now?", Delivery::Restart)
@@ -188,6 +211,39 @@ async fn a_removed_users_sessions_stop() {
         world.ended(accepted.session, accepted.run).await.state,
         RunState::Cancelled
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_removed_or_archived_is_so_even_if_whoever_asked_hangs_up() {
+    let world = World::new(Differs::default()).await;
+    let (accepted, _, _) = hanging(&world, 1).await;
+    world.store.create_user(Asker::System, "root", true).await.unwrap();
+    let is_removed = async || {
+        let user = world.store.user(Asker::System, world.user.id).await.unwrap();
+        user.removed.is_some()
+    };
+    hung_up_on(world.control.remove_user(Asker::System, world.user.id), is_removed).await;
+    let run = world.ended(accepted.session, accepted.run).await;
+    assert_eq!(run.state, RunState::Cancelled);
+    testkit::eventually_async("its sandbox to go", async || {
+        world.sandboxes.list().await.unwrap().is_empty().then_some(())
+    })
+    .await;
+
+    let world = World::new(Differs::default()).await;
+    world.will_say("Done.");
+    let accepted = world.prompt("go").await;
+    world.done(&accepted).await;
+    let is_archived = async || {
+        let session = world.store.session(Asker::System, accepted.session).await.unwrap();
+        session.archived.is_some()
+    };
+    hung_up_on(world.control.archive(world.asker, accepted.session), &is_archived).await;
+    testkit::eventually_async("its sandbox to go", async || {
+        world.sandboxes.list().await.unwrap().is_empty().then_some(())
+    })
+    .await;
+    assert!(is_archived().await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::SessionId;
-use store::{Asker, Identity, Store, StoreError};
+use store::{Asker, Identity, Store, StoreError, TokenState};
 
 use crate::parts::{Place, SYSTEM};
 
@@ -166,8 +166,11 @@ async fn threat_058_a_sandboxs_token_opens_its_own_session_alone() {
 async fn threat_059_the_tokens_of_a_session_that_is_over_open_nothing_at_once() {
     let place = Place::new().await;
     let (session, taken) = place.running().await;
+    let state = async |session| place.store.session_token_state(session).await.unwrap();
+    assert_eq!(state(session).await, TokenState::Revoked);
     let token = place.store.issue_session_token(SYSTEM, session, LIFE).await.unwrap();
     place.store.check_session_token(token.secret.expose()).await.unwrap();
+    assert_eq!(state(session).await, TokenState::Current);
     place
         .store
         .cancel_run(place.asker(), taken.run.id, "stop")
@@ -175,14 +178,17 @@ async fn threat_059_the_tokens_of_a_session_that_is_over_open_nothing_at_once() 
         .unwrap();
     place.store.archive_session(place.asker(), session).await.unwrap();
     unauthorized(place.store.check_session_token(token.secret.expose()).await);
+    assert_eq!(state(session).await, TokenState::Archived);
     let other = place.start("x").await.session;
     let token = place.store.issue_session_token(SYSTEM, other, LIFE).await.unwrap();
     place.pass(LIFE);
     unauthorized(place.store.check_session_token(token.secret.expose()).await);
+    assert_eq!(state(other).await, TokenState::Current, "it can be replaced");
     let token = place.store.issue_session_token(SYSTEM, other, LIFE).await.unwrap();
     place.store.create_user(SYSTEM, "root", true).await.unwrap();
     place.store.remove_user(SYSTEM, place.user).await.unwrap();
     unauthorized(place.store.check_session_token(token.secret.expose()).await);
+    assert_eq!(state(other).await, TokenState::Removed);
 }
 
 #[tokio::test]
