@@ -167,7 +167,7 @@ pub(crate) fn wipe(installation: &Path, folders: &[&Path]) {
 pub(crate) fn first_processes(folder: &Path) -> Vec<u32> {
     let path = folder.to_string_lossy().into_owned();
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    processes::running(&["belljar-runtime", "pid1"])
+    processes::first_in_sandboxes()
         .into_iter()
         .filter(|id| {
             let mounts = fs::read_to_string(format!("/proc/{id}/mountinfo")).unwrap_or_default();

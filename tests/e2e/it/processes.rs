@@ -4,6 +4,16 @@ use std::fs;
 
 /// Every process whose command line holds all of these words.
 pub(crate) fn running(words: &[&str]) -> Vec<u32> {
+    matching(|line| words.iter().all(|word| line.contains(word)))
+}
+
+/// The first process of every sandbox of this machine, and of whatever else begins in the same way. Not whoever starts one: such a
+/// one stands outside and sees the mounts of others.
+pub(crate) fn first_in_sandboxes() -> Vec<u32> {
+    matching(|line| line.starts_with("/run/belljar-runtime pid1"))
+}
+
+fn matching(is_meant: impl Fn(&str) -> bool) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
@@ -13,7 +23,7 @@ pub(crate) fn running(words: &[&str]) -> Vec<u32> {
         .filter(|id| {
             let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            !line.is_empty() && words.iter().all(|word| line.contains(word))
+            !line.is_empty() && is_meant(&line)
         })
         .collect()
 }

@@ -112,7 +112,7 @@ fn what_was_written_down_of_a_sandbox_is_lost() {
     assert!(!first.is_empty());
     // They are looked for among all: what showed whose they were is unmounted, wherever they see it.
     eventually("what nobody knows to be ended", || {
-        let left = processes::running(&["belljar-runtime", "pid1"]);
+        let left = processes::first_in_sandboxes();
         (!left.iter().any(|process| first.contains(process))).then_some(())
     });
     is_whole(&belljar);
