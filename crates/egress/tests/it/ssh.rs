@@ -94,7 +94,7 @@ impl Forge {
         std::fs::copy(path.join("client.pub"), path.join("allowed")).unwrap();
         let at = path.display();
         let configuration = format!(
-            "HostKey {at}/host\nAuthorizedKeysFile {at}/allowed\nStrictModes no\nPidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\n{server}\n"
+            "HostKey {at}/host\nAuthorizedKeysFile {at}/allowed\nStrictModes no\nPidFile none\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\nSetEnv HOME={at}\n{server}\n"
         );
         std::fs::write(path.join("sshd_config"), configuration).unwrap();
         // Where it puts itself away without rights; Debian makes it when the service starts.
