@@ -2,18 +2,22 @@
 
 use std::future::Future;
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for anything: far more than it takes, and still an end.
-const LIMIT: Duration = Duration::from_secs(60);
+/// How long a test waits for anything: far more than it takes, and still an end. The big numbers of `make test-full` take longer.
+static LIMIT: LazyLock<Duration> = LazyLock::new(|| {
+    let is_full = std::env::var_os("BELLJAR_TEST_FULL").is_some();
+    Duration::from_secs(if is_full { 600 } else { 60 })
+});
 /// How long to rest between two looks at something that tells nobody when it changes.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The same where each look begins a process: so many of them would keep what is waited for from coming.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Awaits something; panics and names it when it has not come within a minute.
+/// Awaits something; panics and names it when it has not come in a long time.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    within_limit(LIMIT, what, future).await
+    within_limit(*LIMIT, what, future).await
 }
 
 async fn within_limit<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
@@ -23,7 +27,7 @@ async fn within_limit<T>(limit: Duration, what: &str, future: impl Future<Output
     }
 }
 
-/// Looks until there is something to see; panics and names it when there is nothing within a minute.
+/// Looks until there is something to see; panics and names it when there is nothing for a long time.
 ///
 /// For what can only be looked at (a process that is gone, a file of the kernel). What can be awaited, await.
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
@@ -36,12 +40,12 @@ pub fn eventually_asked<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn again_and_again<T>(what: &str, rest: Duration, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
+    let (begun, limit) = (Instant::now(), *LIMIT);
     loop {
         if let Some(seen) = look() {
             return seen;
         }
-        assert!(begun.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
+        assert!(begun.elapsed() < limit, "waited {limit:?} for {what}");
         std::thread::sleep(rest);
     }
 }
