@@ -464,8 +464,8 @@ impl Control {
             let mut seat = live.seat.housed.lock().await;
             let is_used = seat.as_ref().is_some_and(|housed| housed.usage.is_used());
             let stored = self.0.store.session(Asker::System, live.session).await;
-            if is_used && stored.is_ok_and(|stored| stored.archived.is_none()) {
-                // A prompt brought the session back.
+            if stored.is_ok_and(|stored| stored.archived.is_none()) {
+                // A prompt brought the session back, and may have made it another sandbox. One that has no token is replaced.
                 return;
             }
             if !is_used || began.elapsed() >= SERVED_WITHIN {

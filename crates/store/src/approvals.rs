@@ -18,6 +18,8 @@ use crate::stored;
 use crate::writer::Work;
 use crate::{Asker, Hash, Store, StoreError};
 
+pub(crate) use answer::withdraw_all;
+
 /// A question to a person.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Approval {

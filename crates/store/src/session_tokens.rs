@@ -38,7 +38,7 @@ pub enum TokenState {
     Revoked,
     /// It has none, and was archived.
     Archived,
-    /// Its user was removed.
+    /// It has none, and its user was removed.
     Removed,
 }
 

@@ -13,7 +13,7 @@ use crate::batch::{Bind, binds, statement};
 use crate::head::{Head, not_found};
 use crate::row::Row;
 use crate::stored;
-use crate::{Asker, AuditEntry, Store, StoreError, Target, audit, narrowings, prompts, session_tokens};
+use crate::{Asker, AuditEntry, Store, StoreError, Target, approvals, audit, narrowings, prompts, session_tokens};
 
 mod among;
 
@@ -253,13 +253,14 @@ impl Store {
         Ok(Page { sessions, next })
     }
 
-    /// Puts a session away: it is listed no more, its tokens are revoked, and a prompt brings it back. Refused while a run is under way. Audited.
+    /// Puts a session away: it is listed no more, its tokens are revoked, what it asked people for is withdrawn, and a prompt brings it
+    /// back. Refused while a run is under way. Audited.
     ///
     /// # Errors
     /// There is none, for the one who asks; a run is under way.
-    pub async fn archive_session(&self, asker: Asker, id: SessionId) -> Result<(), StoreError> {
+    pub async fn archive_session(&self, asker: Asker, id: SessionId) -> Result<Vec<NumberedEvent>, StoreError> {
         self.write("archive a session", move |work| {
-            let head = Head::read(work, id)?;
+            let mut head = Head::read(work, id)?;
             if !asker.may_see(id, head.owner) || matches!(asker, Asker::Session(_)) {
                 return Err(not_found(id));
             }
@@ -270,13 +271,15 @@ impl Store {
                 });
             }
             if head.archived {
-                return Ok(());
+                return Ok(Vec::new());
             }
             work.batch
                 .add("UPDATE sessions SET archived = $2 WHERE id = $1", binds![id, work.now]);
             session_tokens::revoke(work, id);
             let entry = AuditEntry::about("session.archived", id, Value::Null);
-            audit::append(work, asker, &[entry])
+            audit::append(work, asker, &[entry])?;
+            approvals::withdraw_all(work, &mut head, id)?;
+            head.finish(work)
         })
         .await
     }

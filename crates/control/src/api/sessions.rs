@@ -65,13 +65,13 @@ impl Control {
         while self.cancel(asker, session, "the session was archived").await?.is_some() {}
         let control = self.clone();
         self.to_its_end(async move {
-            control.0.store.archive_session(asker, session).await?;
             let mut writing = live.writing.lock().await;
-            let withdrawn = control.0.store.withdraw_approvals(Asker::System, session).await?;
+            let withdrawn = control.0.store.archive_session(asker, session).await?;
             live.note(&mut writing, withdrawn);
             drop(writing);
             control.0.approvals.tell();
-            control.refresh_rights(&live).await?;
+            // Its sandbox goes, whatever becomes of this.
+            let refreshed = control.refresh_rights(&live).await;
             let why = "the session was archived: its processes are gone, its files are kept";
             control.unhouse_in_peace(&live, State::Hibernated, why).await;
             if control.0.files.is_some() {
@@ -82,7 +82,7 @@ impl Control {
                     }
                 });
             }
-            Ok(())
+            refreshed
         })
         .await
     }

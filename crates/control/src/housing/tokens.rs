@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use store::{Asker, AuditEntry, SessionToken, StoreError, TokenState};
 use tokio::time::Instant;
 
-use super::{Housed, HousingError, State};
+use super::{Housed, HousingError};
 use crate::Control;
 use crate::live::{Live, lock};
 
@@ -151,7 +151,7 @@ impl Control {
     }
 
     /// Whether a token that was shown on the link of `sandbox` is its session's. One of another session was stolen: that
-    /// session loses its tokens and its sandbox, and goes on in a new one.
+    /// session loses its tokens, and goes on in a new sandbox as soon as that is noticed.
     pub(crate) async fn check_token(&self, live: &Live, sandbox: SandboxId, token: &Secret) -> Shown {
         let hash = hash(token.expose());
         let revocations = self.0.store.revocations();
@@ -195,13 +195,6 @@ impl Control {
         {
             tracing::error!(%session, error = with_causes(&error), "could not revoke the tokens of a session whose token was stolen");
         }
-        if let Some(owner) = self.0.lives.find(session) {
-            let control = self.clone();
-            self.0.tasks.spawn(async move {
-                let reason = "its token was shown on another sandbox's link";
-                control.unhouse(&owner, None, State::Lost, Some(reason)).await;
-            });
-        }
     }
 
     /// What the store says of a sandbox's token, where it has revoked any since it was last asked. Where it cannot be asked the
@@ -226,6 +219,9 @@ impl Control {
     }
 
     /// Puts a new token in the place of one that has lived half its life.
+    ///
+    /// # Errors
+    /// [`HousingError::Revoked`] where it was revoked since it was looked at.
     pub(super) async fn refresh_token(&self, live: &Live, housed: &Housed) -> Result<(), HousingError> {
         if Instant::now() < lock(&housed.token).renew {
             return Ok(());
@@ -237,7 +233,10 @@ impl Control {
             .store
             .rotate_session_token(Asker::System, live.session, life)
             .await
-            .map_err(HousingError::Store)?;
+            .map_err(|error| match error {
+                StoreError::NotFound { .. } => HousingError::Revoked,
+                error => HousingError::Store(error),
+            })?;
         housed.linked.token(&token.secret).await.map_err(HousingError::Link)?;
         *lock(&housed.token) = Current::new(&token, life, asked);
         Ok(())

@@ -146,34 +146,25 @@ impl Store {
         })
         .await
     }
+}
 
-    /// Withdraws everything that a session asked for, and what was approved for it. Audited.
-    ///
-    /// # Errors
-    /// There is no such session; the one who asks is not Belljar itself.
-    pub async fn withdraw_approvals(&self, asker: Asker, session: SessionId) -> Result<Vec<NumberedEvent>, StoreError> {
-        asker.must_be_system("withdraw approvals")?;
-        self.write("withdraw approvals", move |work| {
-            let sql = statement!(
-                "SELECT {APPROVAL} FROM approvals a WHERE a.session_id = $1 \
-                 AND a.state IN ('pending', 'approved_once', 'approved_always')"
-            );
-            let rows = work.all(sql, binds![session])?;
-            if rows.is_empty() {
-                return Ok(Vec::new());
-            }
-            let mut head = Head::read(work, session)?;
-            let mut entries = Vec::with_capacity(rows.len());
-            for row in &rows {
-                let mut approval = Approval::of(row)?;
-                approval.close(work, &mut head, ApprovalState::Withdrawn)?;
-                entries.push(entry("approval.withdrawn", &approval));
-            }
-            audit::append(work, asker, entries)?;
-            head.finish(work)
-        })
-        .await
+/// Withdraws everything that a session asked for, and what was approved for it. Audited.
+pub(crate) fn withdraw_all(work: &mut Work, head: &mut Head, session: SessionId) -> Result<(), StoreError> {
+    let sql = statement!(
+        "SELECT {APPROVAL} FROM approvals a WHERE a.session_id = $1 \
+         AND a.state IN ('pending', 'approved_once', 'approved_always')"
+    );
+    let rows = work.all(sql, binds![session])?;
+    let mut entries = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let mut approval = Approval::of(row)?;
+        approval.close(work, head, ApprovalState::Withdrawn)?;
+        entries.push(entry("approval.withdrawn", &approval));
     }
+    if entries.is_empty() {
+        return Ok(());
+    }
+    audit::append(work, Asker::System, entries)
 }
 
 fn check(work: &Work, approval: &Approval, answer: ApprovalAnswer, seen: Hash) -> Result<(), StoreError> {

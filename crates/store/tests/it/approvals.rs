@@ -156,7 +156,7 @@ async fn questions_end_in_time_and_with_what_asked() {
         "connections are not waited for"
     );
     assert_eq!(state(&place, &once).await, ApprovalState::Used);
-    place.store.withdraw_approvals(SYSTEM, session).await.unwrap();
+    place.store.archive_session(SYSTEM, session).await.unwrap();
     assert_eq!(state(&place, &open).await, ApprovalState::Withdrawn);
 }
 

@@ -78,7 +78,9 @@ async fn what_a_dead_process_was_to_put_away_is_put_away_by_the_next() {
     fs::write(workspace.join("file"), "content").unwrap();
     let wanted = tree(&workspace);
     // It was written down, and then the process was killed.
-    let archive = async |store: &store::Store| store.archive_session(Asker::System, session).await.unwrap();
+    let archive = async |store: &store::Store| {
+        store.archive_session(Asker::System, session).await.unwrap();
+    };
     let world = world.restarted_when(archive).await;
     let is_archived = |event: &Event| matches!(event, Event::Files { state, .. } if state == "archived");
     world.event(session, "the archiving to end", is_archived).await;
