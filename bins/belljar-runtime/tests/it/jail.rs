@@ -229,10 +229,14 @@ impl Jail {
         found
     }
 
-    /// What runs in it, in the order of their numbers.
+    /// What runs in it, in the order in which it was started: this machine's numbers begin anew when they have run out.
     pub(crate) fn commands(&self) -> Vec<String> {
         testkit::eventually("what has just been executed to say what it is", || {
-            let mut processes = self.processes();
+            let mut processes: Vec<_> = self
+                .processes()
+                .into_iter()
+                .map(|(pid, line)| (number_within(pid), line))
+                .collect();
             processes.sort_unstable();
             let lines: Vec<_> = processes.into_iter().map(|(_, line)| line).collect();
             (!lines.contains(&String::new())).then_some(lines)
@@ -299,6 +303,13 @@ pub(crate) fn exec(id: &str, code: &str) -> ToolCall {
 /// The words of a result.
 pub(crate) fn words(result: &ToolResult) -> String {
     serde_json::to_string(&result.content).unwrap()
+}
+
+/// What a process is numbered in the innermost namespace that it is in.
+fn number_within(pid: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().last()?.parse().ok()
 }
 
 fn listen(folder: &Path, handler: &Arc<Handler>) -> Linked {
