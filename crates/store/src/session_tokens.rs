@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use domain::{SessionId, Timestamp};
+use domain::{SandboxId, SessionId, Timestamp};
 use secret::Secret;
 use serde_json::json;
 
@@ -19,6 +19,8 @@ use crate::{Asker, AuditEntry, Hash, Store, StoreError, audit, chain};
 
 /// What these tokens begin with.
 const WORD: &str = "bljs";
+/// What is done about one that is where it should not be.
+const ALL_REVOKED: &str = "every token of the session is revoked";
 
 /// A sandbox's token that was just made.
 #[derive(Clone, Debug)]
@@ -137,6 +139,27 @@ impl Store {
                 admitted.map_err(|reason| StoreError::Unauthorized { reason })
             }
         }
+    }
+
+    /// Ends every token of the session whose token this is: a sandbox that is not the session's showed it. Audited once, however
+    /// often it is shown meanwhile; where it opened nothing any more, nothing changes.
+    ///
+    /// # Errors
+    /// The store could not be written.
+    pub async fn revoke_stolen_token(&self, secret: &str, shown_by: SandboxId) -> Result<(), StoreError> {
+        let hash = chain::digest(secret.as_bytes());
+        self.write("revoke a stolen token", move |work| {
+            let row = work.one(SHOWN, binds![hash])?;
+            let shown = Shown::of(row.as_ref())?;
+            let Some(session) = shown.session.filter(|_| !shown.revoked) else {
+                return Ok(());
+            };
+            revoke(work, session);
+            let detail = json!({ "shown_by": shown_by, "done": ALL_REVOKED });
+            let entry = AuditEntry::about("session_token.stolen", session, detail);
+            audit::append(work, Asker::System, &[entry])
+        })
+        .await
     }
 
     /// Whether a session has a current token, and why it has none. No time counts here: one that has expired is current until it
@@ -264,11 +287,7 @@ fn admit(work: &mut Work, hash: Hash) -> Result<Result<SessionId, &'static str>,
         }
         Verdict::Stolen => {
             revoke(work, session);
-            let entry = AuditEntry::about(
-                "session_token.reused",
-                session,
-                json!({ "done": "every token of the session is revoked" }),
-            );
+            let entry = AuditEntry::about("session_token.reused", session, json!({ "done": ALL_REVOKED }));
             audit::append(work, Asker::Session(session), &[entry])?;
             Ok(Err(
                 "it was rotated away long ago; every token of the session is revoked now",

@@ -12,7 +12,7 @@ use causes::with_causes;
 use domain::{SandboxId, SessionId};
 use secret::Secret;
 use sha2::{Digest, Sha256};
-use store::{Asker, AuditEntry, SessionToken, StoreError, TokenState};
+use store::{Asker, SessionToken, StoreError, TokenState};
 use tokio::time::Instant;
 
 use super::{Housed, HousingError};
@@ -166,8 +166,11 @@ impl Control {
                 live.by_heart(|_, current| current.confirm(&hash, revocations));
                 Shown::Good
             }
-            Ok(session) => {
-                self.stolen(session, sandbox).await;
+            Ok(victim) => {
+                tracing::warn!(session = %victim, shown_by = %sandbox, "a session's token was shown on another sandbox's link; its tokens are revoked");
+                if let Err(error) = self.0.store.revoke_stolen_token(token.expose(), sandbox).await {
+                    tracing::error!(session = %victim, error = with_causes(&error), "could not revoke the tokens of a session whose token was stolen");
+                }
                 Shown::Refused
             }
             Err(error) => {
@@ -180,21 +183,6 @@ impl Control {
     /// Ends every token of a session, at once.
     pub(crate) async fn revoke_tokens(&self, session: SessionId, reason: &str) -> Result<(), StoreError> {
         self.0.store.revoke_session_tokens(Asker::System, session, reason).await
-    }
-
-    async fn stolen(&self, session: SessionId, shown_by: SandboxId) {
-        tracing::warn!(%session, %shown_by, "a session's token was shown on another sandbox's link; its tokens are revoked");
-        let detail = serde_json::json!({ "shown_by": shown_by });
-        let entry = AuditEntry::about("session_token.stolen", session, detail);
-        if let Err(error) = self.0.store.audit(Asker::System, vec![entry]).await {
-            tracing::error!(%session, error = with_causes(&error), "could not write down that a token was stolen");
-        }
-        if let Err(error) = self
-            .revoke_tokens(session, "it was shown on another sandbox's link")
-            .await
-        {
-            tracing::error!(%session, error = with_causes(&error), "could not revoke the tokens of a session whose token was stolen");
-        }
     }
 
     /// What the store says of a sandbox's token, where it has revoked any since it was last asked. Where it cannot be asked the

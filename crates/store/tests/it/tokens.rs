@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::SessionId;
+use domain::{SandboxId, SessionId};
 use store::{Asker, Identity, Store, StoreError, TokenState};
 
 use crate::parts::{Place, SYSTEM};
@@ -160,6 +160,38 @@ async fn threat_058_a_sandboxs_token_opens_its_own_session_alone() {
     check(second.secret.expose()).await.unwrap();
     let last = place.audited().await;
     assert_eq!(last.entry.action, "session_tokens.revoked");
+}
+
+#[tokio::test]
+async fn threat_058_a_stolen_token_ends_its_sessions_tokens_once_and_no_later_one() {
+    let place = Place::new().await;
+    let (victim, thief) = (place.start("1").await.session, place.start("2").await.session);
+    let stolen = place.store.issue_session_token(SYSTEM, victim, LIFE).await.unwrap();
+    let own = place.store.issue_session_token(SYSTEM, thief, LIFE).await.unwrap();
+    let check = async |secret: &str| place.store.check_session_token(secret).await;
+    let shown = async || {
+        let stolen = place
+            .store
+            .revoke_stolen_token(stolen.secret.expose(), SandboxId::new());
+        stolen.await.unwrap();
+    };
+    let (revocations, audited) = (place.store.revocations(), place.audited().await.number);
+    shown().await;
+    unauthorized(check(stolen.secret.expose()).await);
+    check(own.secret.expose()).await.unwrap();
+    assert_ne!(place.store.revocations(), revocations);
+    let last = place.audited().await;
+    assert_eq!(
+        (last.entry.action.as_str(), last.number),
+        ("session_token.stolen", audited + 1)
+    );
+    // Who found it good a moment ago says so only now, and its session has another one already.
+    let next = place.store.issue_session_token(SYSTEM, victim, LIFE).await.unwrap();
+    shown().await;
+    check(next.secret.expose()).await.unwrap();
+    assert_eq!(place.audited().await.number, audited + 1);
+    // What no session has betrays nobody.
+    place.store.revoke_stolen_token("x", SandboxId::new()).await.unwrap();
 }
 
 #[tokio::test]
