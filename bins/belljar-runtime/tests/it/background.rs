@@ -9,9 +9,7 @@ const CURL: &str = "curl -s --unix-socket /run/belljar-services.sock";
 
 /// A jail in which a run is on; programs in the background may go on for so long.
 async fn granted(seconds: u64) -> Jail {
-    let jail = Jail::claimed().await;
-    jail.linked.prepare(true, grants(seconds)).await.unwrap();
-    jail
+    Jail::granted(grants(seconds)).await
 }
 
 fn grants(seconds: u64) -> Grants {

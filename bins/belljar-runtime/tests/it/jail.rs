@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use domain::{RunLimits, SandboxId, SessionId, ToolCall, ToolCallId, ToolResult};
 use link::server::{LinkHandler, Linked, Outfit};
-use protocol::{PLACEHOLDER, ToControl, TurnReply};
+use protocol::{Grants, PLACEHOLDER, ToControl, TurnReply};
 use secret::Secret;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -95,26 +95,31 @@ impl Jail {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        let log = path.join("log");
-        let connected = tokio::time::timeout(std::time::Duration::from_secs(30), linked.connected()).await;
-        assert!(
-            connected.is_ok(),
-            "the runtime did not connect: {:?}",
-            std::fs::read_to_string(log)
-        );
-        let info = testkit::eventually("the runtime's process id", || {
-            let text = std::fs::read_to_string(path.join("info")).ok()?;
-            serde_json::from_str::<Value>(&text).ok()
-        });
-        Self {
+        let mut jail = Self {
             linked,
             handler,
             events,
             session: SessionId::new(),
-            pid: i32::try_from(info["child-pid"].as_i64().unwrap()).unwrap(),
+            pid: 0,
             program,
             folder,
-        }
+        };
+        testkit::within("the runtime to connect", jail.linked.connected()).await;
+        let info = testkit::eventually("the runtime's process id", || {
+            let text = std::fs::read_to_string(jail.folder.path().join("info")).ok()?;
+            serde_json::from_str::<Value>(&text).ok()
+        });
+        jail.pid = i32::try_from(info["child-pid"].as_i64().unwrap()).unwrap();
+        jail
+    }
+
+    /// A jail in which a run is on that may use this.
+    pub(crate) async fn granted(grants: Grants) -> Self {
+        let jail = Self::claimed().await;
+        jail.linked.prepare(true, grants).await.unwrap();
+        // The order has been obeyed when the next one is.
+        jail.call("exec", json!({ "code": "return 1" })).await;
+        jail
     }
 
     /// A jail that belongs to a session.
@@ -235,7 +240,7 @@ impl Jail {
             let mut processes: Vec<_> = self
                 .processes()
                 .into_iter()
-                .map(|(pid, line)| (number_within(pid), line))
+                .filter_map(|(pid, line)| Some((number_within(pid)?, line)))
                 .collect();
             processes.sort_unstable();
             let lines: Vec<_> = processes.into_iter().map(|(_, line)| line).collect();

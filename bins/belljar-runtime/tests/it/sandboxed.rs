@@ -254,9 +254,7 @@ await new Promise(done => setTimeout(done, 1e6));
             while !matches!(events.recv().await, Some(ToControl::Progress { text, .. }) if text.contains("lit")) {}
         };
         let mut events = sandbox.events.lock().await;
-        tokio::time::timeout(std::time::Duration::from_secs(30), lit(&mut events))
-            .await
-            .unwrap();
+        testkit::within("the bomb to be lit", lit(&mut events)).await;
         sandbox.linked.stop().await.unwrap();
     };
     let (result, ()) = testkit::within("the stop", async { tokio::join!(call, stop) }).await;

@@ -37,9 +37,7 @@ fn tool(name: &str) -> MethodGrant {
 
 /// A jail in which a run is on that may use `crm`.
 async fn granted() -> Jail {
-    let jail = Jail::claimed().await;
-    jail.linked.prepare(true, grants()).await.unwrap();
-    jail
+    Jail::granted(grants()).await
 }
 
 async fn run(jail: &Jail, code: &str) -> String {

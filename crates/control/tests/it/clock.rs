@@ -17,8 +17,11 @@ async fn a_clock_that_jumps_ends_no_run_no_sandbox_and_no_token() {
     for (before, after) in [(Duration::ZERO, HOUR), (HOUR, Duration::ZERO)] {
         let differs = || Differs {
             config: |config| {
-                config.token_life = Duration::from_secs(2);
-                config.lease = Duration::from_secs(1);
+                config.token_life = Duration::from_secs(6);
+                config.lease = Duration::from_secs(3);
+                // Whoever looks after sandboxes looks that often, too.
+                config.freeze_after = Duration::from_millis(80);
+                config.hibernate_after = Duration::from_secs(60);
             },
             ..Differs::default()
         };

@@ -146,7 +146,7 @@ async fn who_stops_a_run_while_there_is_no_room_for_that_is_answered_and_the_run
 async fn the_end_of_a_run_waits_for_room() {
     let differs = Differs {
         config: |config| {
-            config.limits.wall_seconds = 3;
+            config.limits.wall_seconds = 20;
             config.lease = Duration::from_secs(2);
         },
         ..Differs::default()
@@ -156,7 +156,7 @@ async fn the_end_of_a_run_waits_for_room() {
     let accepted = world.prompt("go").await;
     world.inside.made_so_many(1).await;
     let ballast = small.fill_but(0);
-    let ended = tokio::time::timeout(Duration::from_secs(6), world.ended(accepted.session, accepted.run)).await;
+    let ended = tokio::time::timeout(Duration::from_secs(25), world.ended(accepted.session, accepted.run)).await;
     assert!(ended.is_err(), "{ended:?}");
     std::fs::remove_file(ballast).unwrap();
     let run = world.ended(accepted.session, accepted.run).await;

@@ -290,8 +290,8 @@ async fn what_is_frozen_owes_no_answer() {
     let world = World::new(Differs {
         config: |config| {
             config.freeze_after = Duration::from_millis(50);
-            config.hung_after = Duration::from_secs(1);
-            config.hibernate_after = Duration::from_secs(4);
+            config.hung_after = Duration::from_secs(3);
+            config.hibernate_after = Duration::from_secs(9);
         },
         ..Differs::default()
     })

@@ -137,7 +137,7 @@ async fn what_was_needed_is_forgotten_after_a_while() {
     let world = World::new(Differs {
         config: |config| {
             (warm_world().config)(config);
-            config.warm.remember = Duration::from_secs(5);
+            config.warm.remember = Duration::from_secs(15);
         },
         ..Differs::default()
     })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::{InstallationId, SandboxId, SessionId, SnapshotId};
-use host::HostClient;
+use host::{HostClient, ListenError};
 use lifecycle::Tasks;
 use sandbox::{
     ImageDigest, ImageStatus, Kept, Limits, ProviderError, SandboxProvider, SandboxSpec, SandboxStatus, SandboxUsage,
@@ -71,7 +71,13 @@ impl Agent {
     }
 
     fn run(&self, provider: Arc<dyn SandboxProvider>) {
-        let listener = host::listen(&self.socket(), self.client_uid).unwrap();
+        // What another test is about to start may hold the socket before until it has begun.
+        let listener = testkit::eventually("the socket to be free", || {
+            match host::listen(&self.socket(), self.client_uid) {
+                Err(ListenError::Taken(_)) => None,
+                listener => Some(listener.unwrap()),
+            }
+        });
         let claim = self.folder.path().join("installation");
         let tasks = self.tasks.lock().unwrap();
         drop(tasks.spawn(host::serve(listener, provider, self.client_uid, claim, tasks.clone())));
