@@ -9,14 +9,14 @@ use causes::with_causes;
 use domain::{Placement, RunId, RunState, SessionId, Timestamp};
 use lifecycle::Stop;
 use protocol::Start;
-use store::{Asker, End, StoreError};
+use store::{Asker, End, StoreError, TokenState};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::api::USER_REMOVED;
 use crate::approvals::Waits;
 use crate::dispatch::HOLDER;
-use crate::housing::{HousingError, State};
+use crate::housing::{HousingError, Stay};
 use crate::live::{Active, Live, lock};
 use crate::prompts::Settings;
 use crate::rights::settled;
@@ -238,20 +238,26 @@ impl Control {
             biased;
             () = active.over.cancelled() => Left::Ended,
             words = async { ended.wait_for(Option::is_some).await.ok().and_then(|words| words.clone()).flatten() } => {
-                Left::Failed(End::failed(
-                    "loop_ended",
-                    format!(
-                        "the loop in the sandbox ended before the run did: {}",
-                        words.as_deref().unwrap_or("it did not say why")
-                    ),
-                ))
+                self.ended_early(live, &stay, words).await
             }
             () = stay.linked.closed() => self.lost(live, &stay, lost()).await,
         }
     }
 
-    async fn lost(&self, live: &Arc<Live>, stay: &crate::housing::Stay, why: String) -> Left {
-        self.unhouse(live, Some(stay.id), State::Lost, Some(&why)).await;
+    /// The loop in a sandbox ended, and its run did not. Where the session's tokens were revoked meanwhile, that is why: the run
+    /// goes on in another.
+    async fn ended_early(&self, live: &Arc<Live>, stay: &Stay, words: Option<String>) -> Left {
+        let token = self.0.store.session_token_state(Asker::System, live.session).await;
+        if token.is_ok_and(|token| token == TokenState::Revoked) {
+            return self.lost(live, stay, with_causes(&HousingError::Revoked)).await;
+        }
+        let words = words.as_deref().unwrap_or("it did not say why");
+        let words = format!("the loop in the sandbox ended before the run did: {words}");
+        Left::Failed(End::failed("loop_ended", words))
+    }
+
+    async fn lost(&self, live: &Arc<Live>, stay: &Stay, why: String) -> Left {
+        self.lose_sandbox(live, stay.id, &why).await;
         Left::Lost(why)
     }
 
@@ -365,7 +371,7 @@ impl Control {
         };
         if let Err(error) = stopped {
             let why = format!("what ran in it could not be stopped: {}", with_causes(&error));
-            self.unhouse(live, Some(stay.id), State::Lost, Some(&why)).await;
+            self.lose_sandbox(live, stay.id, &why).await;
         }
     }
 }

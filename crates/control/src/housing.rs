@@ -61,9 +61,6 @@ const CONNECTS_AGAIN_WITHIN: Duration = Duration::from_secs(1);
 /// Sandboxes that may go away between being made and answering, before something must be wrong.
 const MADE_ANEW: usize = 3;
 
-/// Why processes are gone of which nothing else is said.
-const FORGOTTEN: &str = "its processes, which were kept, are gone; its files are kept";
-
 /// Why a sandbox ends whose host could not remove it.
 const CUT_OFF: &str = "nobody uses it, and its host could not end it: what runs in it is cut off, and it is tried again; its \
                        files are kept";
@@ -186,6 +183,8 @@ pub(crate) enum HousingError {
     Store(#[source] StoreError),
     #[error("its tokens were revoked")]
     Revoked,
+    #[error("its session was archived")]
+    Archived,
     #[error("sandboxes went away {MADE_ANEW} times before they could be used")]
     Vanished,
     #[error(
@@ -220,6 +219,14 @@ impl HousingError {
         matches!(self, Self::Store(_) | Self::Provider(ProviderError::Unavailable(_)))
     }
 
+    /// What becomes of a sandbox that cannot be used because of this.
+    fn ends_it(&self) -> State {
+        match self {
+            Self::Archived => State::Hibernated,
+            _ => State::Lost,
+        }
+    }
+
     /// Whether trying again may help.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
@@ -232,6 +239,7 @@ impl HousingError {
             | Self::Version(_)
             | Self::Outdated
             | Self::Revoked
+            | Self::Archived
             | Self::Vanished
             | Self::TooMany(_)
             | Self::NoRoom(_) => true,
@@ -360,7 +368,7 @@ impl Control {
                 Err(error) => {
                     let housed = Arc::clone(housed);
                     *seat = None;
-                    self.discard(live, &housed, State::Lost, Some(&with_causes(&error)))
+                    self.discard(live, &housed, error.ends_it(), Some(&with_causes(&error)))
                         .await;
                 }
             }
@@ -409,20 +417,52 @@ impl Control {
         let housed = seat.as_ref()?;
         match self.wake(live, housed).await {
             // Of a sandbox without a token is asked what it does, and nothing for it.
-            Ok(()) | Err(HousingError::Revoked) => Some(Stay::new(housed)),
+            Ok(()) | Err(HousingError::Revoked | HousingError::Archived) => Some(Stay::new(housed)),
             Err(_) => None,
         }
     }
 
-    /// Ends the session's sandbox, if it is this one (or whichever it is); its files stay. Whichever it is: where there is none,
-    /// what is kept of its processes goes.
-    pub(crate) async fn unhouse(&self, live: &Arc<Live>, only: Option<SandboxId>, state: State, reason: Option<&str>) {
+    /// Gives up the session's sandbox, if it still is this one: its processes are lost, its files stay.
+    pub(crate) async fn lose_sandbox(&self, live: &Arc<Live>, sandbox: SandboxId, why: &str) {
         let mut seat = live.seat.housed.lock().await;
-        if let Some(housed) = seat.take_if(|housed| only.is_none_or(|only| only == housed.id)) {
-            self.discard(live, &housed, state, reason).await;
-        } else if only.is_none() {
-            self.forget_processes(live, reason.unwrap_or(FORGOTTEN)).await;
+        if let Some(housed) = seat.take_if(|housed| housed.id == sandbox) {
+            self.discard(live, &housed, State::Lost, Some(why)).await;
         }
+    }
+
+    /// Ends whatever there is of a session's processes; its files stay.
+    pub(crate) async fn unhouse(&self, live: &Arc<Live>, why: &str) {
+        let mut seat = live.seat.housed.lock().await;
+        self.vacate(live, &mut seat, why).await;
+    }
+
+    /// The same, with the seat held: ends the sandbox in it, or the one that a process before this one left, or what is kept of
+    /// the processes of one before.
+    async fn vacate(&self, live: &Arc<Live>, seat: &mut Option<Arc<Housed>>, why: &str) {
+        if let Some(housed) = seat.take() {
+            return self.discard(live, &housed, State::Hibernated, Some(why)).await;
+        }
+        let left = lock(&self.0.housing.left).remove(&live.session);
+        match left {
+            Some(left) => {
+                let sandbox = left.status.id;
+                if let Err(error) = self.end_left(live, sandbox, why).await {
+                    not_removed(sandbox, &error);
+                    self.tell_sandbox(live, sandbox, State::Hibernated, Some(CUT_OFF)).await;
+                }
+            }
+            None => self.forget_processes(live, why).await,
+        }
+    }
+
+    /// Ends a sandbox that a process before this one left, and tells of it.
+    async fn end_left(&self, live: &Live, sandbox: SandboxId, why: &str) -> Result<(), ProviderError> {
+        if let Err(error) = self.revoke_tokens(live.session, "its sandbox was removed").await {
+            tracing::warn!(session = %live.session, error = with_causes(&error), "could not revoke the tokens of a sandbox that is removed");
+        }
+        self.destroy(live.session, sandbox).await?;
+        self.tell_sandbox(live, sandbox, State::Hibernated, Some(why)).await;
+        Ok(())
     }
 
     /// Ends a sandbox for this reason, whosever it is by now; of a session its files stay. A session that is taking it over this
@@ -446,8 +486,8 @@ impl Control {
             let mut left = lock(&self.0.housing.left);
             left.get(&session).is_some_and(|left| left.status.id == id) && left.remove(&session).is_some()
         };
-        if is_left && let Err(error) = self.revoke_tokens(session, "its sandbox was removed").await {
-            tracing::warn!(%session, error = with_causes(&error), "could not revoke the tokens of a sandbox that is removed");
+        if is_left {
+            return self.end_left(&live, id, why).await;
         }
         self.destroy(session, id).await?;
         if seat.is_none() {
@@ -456,24 +496,20 @@ impl Control {
         Ok(())
     }
 
-    /// The same as soon as nobody uses it, so that what is under way is served. Who still uses it after [`SERVED_WITHIN`] is cut
-    /// off. Where there is none, nothing is kept of its processes either.
-    pub(crate) async fn unhouse_in_peace(&self, live: &Arc<Live>, state: State, reason: &str) {
+    /// Ends whatever there is of the processes of a session that was archived as soon as nobody uses its sandbox, so that what is
+    /// under way is served. Who still uses it after [`SERVED_WITHIN`] is cut off.
+    pub(crate) async fn unhouse_archived(&self, live: &Arc<Live>, why: &str) {
         let began = Instant::now();
         loop {
             let mut seat = live.seat.housed.lock().await;
             let is_used = seat.as_ref().is_some_and(|housed| housed.usage.is_used());
             let stored = self.0.store.session(Asker::System, live.session).await;
-            if stored.is_ok_and(|stored| stored.archived.is_none()) {
+            if seat.is_some() && stored.is_ok_and(|stored| stored.archived.is_none()) {
                 // A prompt brought the session back, and may have made it another sandbox. One that has no token is replaced.
                 return;
             }
             if !is_used || began.elapsed() >= SERVED_WITHIN {
-                match seat.take() {
-                    Some(housed) => self.discard(live, &housed, state, Some(reason)).await,
-                    None => self.forget_processes(live, reason).await,
-                }
-                return;
+                return self.vacate(live, &mut seat, why).await;
             }
             drop(seat);
             sleep(LOOK_AGAIN).await;
@@ -497,7 +533,7 @@ impl Control {
             TokenState::Current => self.refresh_token(live, housed).await,
             TokenState::Revoked => Err(HousingError::Revoked),
             // One that is in use is removed in order, by whoever archived its session.
-            TokenState::Archived if !housed.usage.is_used() => Err(HousingError::Revoked),
+            TokenState::Archived if !housed.usage.is_used() => Err(HousingError::Archived),
             TokenState::Archived | TokenState::Removed => Ok(()),
         }
     }

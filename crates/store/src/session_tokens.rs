@@ -145,10 +145,12 @@ impl Store {
     /// often it is shown meanwhile; where it opened nothing any more, nothing changes.
     ///
     /// # Errors
-    /// The store could not be written.
-    pub async fn revoke_stolen_token(&self, secret: &str, shown_by: SandboxId) -> Result<(), StoreError> {
+    /// The one who asks is not Belljar itself; the store could not be written.
+    pub async fn revoke_stolen_token(&self, asker: Asker, secret: &str, shown_by: SandboxId) -> Result<(), StoreError> {
+        const ATTEMPT: &str = "revoke a stolen token";
+        asker.must_be_system(ATTEMPT)?;
         let hash = chain::digest(secret.as_bytes());
-        self.write("revoke a stolen token", move |work| {
+        self.write(ATTEMPT, move |work| {
             let row = work.one(SHOWN, binds![hash])?;
             let shown = Shown::of(row.as_ref())?;
             let Some(session) = shown.session.filter(|_| !shown.revoked) else {
@@ -157,7 +159,7 @@ impl Store {
             revoke(work, session);
             let detail = json!({ "shown_by": shown_by, "done": ALL_REVOKED });
             let entry = AuditEntry::about("session_token.stolen", session, detail);
-            audit::append(work, Asker::System, &[entry])
+            audit::append(work, asker, &[entry])
         })
         .await
     }
@@ -166,14 +168,14 @@ impl Store {
     /// is replaced.
     ///
     /// # Errors
-    /// There is no such session; the store could not be read.
-    pub async fn session_token_state(&self, session: SessionId) -> Result<TokenState, StoreError> {
+    /// There is no such session, or the one who asks is not Belljar itself; the store could not be read.
+    pub async fn session_token_state(&self, asker: Asker, session: SessionId) -> Result<TokenState, StoreError> {
+        const ATTEMPT: &str = "look for a session's token";
+        asker.must_be_system(ATTEMPT)?;
         let sql = "SELECT s.archived, u.removed, EXISTS (SELECT 1 FROM session_tokens t \
                    WHERE t.session_id = s.id AND t.replaced IS NULL AND t.revoked IS NULL) AS current \
                    FROM sessions s JOIN users u ON u.id = s.owner WHERE s.id = $1";
-        let row = self
-            .read_one("look for a session's token", sql, binds![session])
-            .await?;
+        let row = self.read_one(ATTEMPT, sql, binds![session]).await?;
         let row = row.ok_or_else(|| not_found(session))?;
         Ok(if row.integer("current")? == 1 {
             TokenState::Current

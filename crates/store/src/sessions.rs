@@ -278,7 +278,7 @@ impl Store {
             session_tokens::revoke(work, id);
             let entry = AuditEntry::about("session.archived", id, Value::Null);
             audit::append(work, asker, &[entry])?;
-            approvals::withdraw_all(work, &mut head, id)?;
+            approvals::withdraw_all(work, &mut head)?;
             head.finish(work)
         })
         .await
@@ -330,6 +330,18 @@ impl Store {
             )
             .await?;
         rows.iter().map(|row| Ok((row.id("id")?, row.id("sandbox")?))).collect()
+    }
+
+    /// The sessions of a user that were last said to have processes: in a sandbox, or kept of one.
+    ///
+    /// # Errors
+    /// The one who asks is not Belljar itself; the store cannot be read.
+    pub async fn sessions_with_processes(&self, asker: Asker, owner: UserId) -> Result<Vec<SessionId>, StoreError> {
+        const ATTEMPT: &str = "look for a user's sessions with processes";
+        asker.must_be_system(ATTEMPT)?;
+        let sql = "SELECT id FROM sessions WHERE owner = $1 AND sandbox_state IN ('starting', 'running', 'frozen', 'suspended')";
+        let rows = self.read(ATTEMPT, sql, binds![owner]).await?;
+        rows.iter().map(|row| row.id("id")).collect()
     }
 
     /// Whose session this is; nobody's for a stranger.

@@ -1,6 +1,7 @@
 //! Users, their tokens, what they spent, who did what.
 
 use domain::{Timestamp, TokenId, UserId};
+use futures::StreamExt;
 use secret::Secret;
 use store::{
     Asker, AuditFilter, AuditFrom, AuditPage, AuditVerdict, By, Hash, Identity, LedgerEntry, NewToken, Token,
@@ -8,7 +9,7 @@ use store::{
 };
 use tokio::sync::watch;
 
-use crate::housing::State;
+use crate::housing::SIDE_BY_SIDE;
 use crate::{Control, ControlError};
 
 /// Why the runs of a user stop.
@@ -71,16 +72,24 @@ impl Control {
         self.to_its_end(async move {
             control.0.store.remove_user(asker, user).await?;
             let stopped = control.stop_runs_of(user).await;
-            for live in control.0.lives.all() {
-                if live.owner == user {
-                    control
-                        .unhouse(&live, None, State::Hibernated, Some(USER_REMOVED))
-                        .await;
-                }
-            }
-            stopped
+            stopped.and(control.unhouse_all_of(user).await)
         })
         .await
+    }
+
+    async fn unhouse_all_of(&self, user: UserId) -> Result<(), ControlError> {
+        let mut lives = self.0.lives.all();
+        lives.retain(|live| live.owner == user);
+        // Those that a process before this one left, and what was kept of them, may be nobody's here.
+        for session in self.0.store.sessions_with_processes(Asker::System, user).await? {
+            if !lives.iter().any(|live| live.session == session) {
+                lives.push(self.live(Asker::System, session).await?);
+            }
+        }
+        futures::stream::iter(lives)
+            .for_each_concurrent(SIDE_BY_SIDE, async |live| self.unhouse(&live, USER_REMOVED).await)
+            .await;
+        Ok(())
     }
 
     async fn stop_runs_of(&self, user: UserId) -> Result<(), ControlError> {

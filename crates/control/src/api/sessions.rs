@@ -5,7 +5,6 @@ use domain::{Door, EventNumber, NumberedEvent, RunId, SessionId};
 use policy::Scope;
 use store::{Asker, Cursor, Page, Positioned, Run, Session, SessionFilter, Spend, Target};
 
-use crate::housing::State;
 use crate::prompts::stored_scope;
 use crate::{Control, ControlError};
 
@@ -73,7 +72,7 @@ impl Control {
             // Its sandbox goes, whatever becomes of this.
             let refreshed = control.refresh_rights(&live).await;
             let why = "the session was archived: its processes are gone, its files are kept";
-            control.unhouse_in_peace(&live, State::Hibernated, why).await;
+            control.unhouse_archived(&live, why).await;
             if control.0.files.is_some() {
                 let tasks = control.0.tasks.clone();
                 tasks.spawn_until_stopped(async move {

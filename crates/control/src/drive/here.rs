@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use super::{Left, unhoused};
 use crate::Control;
-use crate::housing::{HousingError, State, Stay};
+use crate::housing::{HousingError, Stay};
 use crate::live::{Active, Live};
 
 /// How often a turn that may go through later is asked for again.
@@ -89,9 +89,7 @@ impl Hands for Here<'_> {
         };
         if matches!(error, LinkError::Lost { .. } | LinkError::Silent { .. }) {
             let why = with_causes(&error);
-            self.control
-                .unhouse(self.live, Some(stay.id), State::Lost, Some(&why))
-                .await;
+            self.control.lose_sandbox(self.live, stay.id, &why).await;
         }
         let words = format!(
             "This call was interrupted and may have taken effect: {}.",

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use causes::with_causes;
 use domain::{SandboxId, SessionId};
 use sandbox::{Kept, ProviderError, SandboxSpec};
-use store::Asker;
+use store::{Asker, TokenState};
 use tokio::time::Instant;
 
 use super::meters::Transition;
@@ -24,14 +24,11 @@ const WORDS: usize = 300;
 impl Control {
     /// Ends a sandbox that nobody uses, keeps its processes where that can be, and tells of both.
     pub(super) async fn put_to_sleep(&self, live: &Live, housed: &Housed, why: &str) -> Result<(), ProviderError> {
+        let is_trusted = self.token_state(live, housed).await == TokenState::Current;
         let revoked = self.cut_off(live, housed, State::Hibernated).await;
-        let kept = if revoked {
-            self.hibernate_sandbox(live.session, housed.id).await
-        } else {
-            // What would be kept had a token that still opens something.
-            let destroyed = self.destroy(live.session, housed.id).await;
-            destroyed.map(|()| Kept::Nothing { reason: None })
-        };
+        let kept = self
+            .hibernate_sandbox(live.session, housed.id, is_trusted && revoked)
+            .await;
         let (state, reason) = match &kept {
             Ok(kept) => told(kept, why),
             Err(error) => {
@@ -44,8 +41,18 @@ impl Control {
         kept.map(drop)
     }
 
-    /// Removes a sandbox at the provider, which keeps its processes where it can. Its tokens open nothing any more.
-    async fn hibernate_sandbox(&self, session: SessionId, sandbox: SandboxId) -> Result<Kept, ProviderError> {
+    /// Removes a sandbox at the provider, which keeps its processes where it can, and where they are trusted: they had a token that
+    /// opens nothing any more, and that was not revoked before.
+    async fn hibernate_sandbox(
+        &self,
+        session: SessionId,
+        sandbox: SandboxId,
+        are_trusted: bool,
+    ) -> Result<Kept, ProviderError> {
+        if !are_trusted {
+            let destroyed = self.destroy(session, sandbox).await;
+            return destroyed.map(|()| Kept::Nothing { reason: None });
+        }
         let began = Instant::now();
         let kept = self.0.housing.provider.hibernate(sandbox).await;
         self.stepped(session, Transition::Destroy, began, &kept);
@@ -67,12 +74,14 @@ impl Control {
         if !seat.as_ref().is_ok_and(|seat| seat.is_none()) {
             return;
         }
+        let token = self.0.store.session_token_state(Asker::System, session).await;
+        let is_trusted = token.is_ok_and(|token| token == TokenState::Current);
         let revoked = self.revoke_tokens(session, "its sandbox was removed").await;
         if let Err(error) = revoked {
             tracing::warn!(%session, error = with_causes(&error), "could not revoke the tokens of a sandbox that nobody used; it stays for now");
             return;
         }
-        let kept = match self.hibernate_sandbox(session, sandbox).await {
+        let kept = match self.hibernate_sandbox(session, sandbox, is_trusted).await {
             Ok(kept) => kept,
             Err(error) => {
                 tracing::warn!(%sandbox, error = with_causes(&error), "could not remove a sandbox that nobody used");

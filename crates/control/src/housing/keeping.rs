@@ -91,7 +91,7 @@ impl Control {
         if is_used {
             housed.usage.touch();
         }
-        if !housed.usage.is_frozen() && self.token_state(live, &housed).await == TokenState::Revoked {
+        if self.token_state(live, &housed).await == TokenState::Revoked {
             *seat = None;
             let words = with_causes(&HousingError::Revoked);
             return self.discard(live, &housed, State::Lost, Some(&words)).await;

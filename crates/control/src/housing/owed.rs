@@ -9,8 +9,8 @@ use sandbox::ProviderError;
 use store::Asker;
 use tokio::time::Instant;
 
+use super::HousingError;
 use super::meters::Transition;
-use super::{HousingError, State};
 use crate::live::{Live, lock};
 use crate::{Control, ControlError};
 
@@ -32,10 +32,7 @@ impl Control {
     ) -> Result<(), ControlError> {
         let mut seat = live.seat.housed.lock().await;
         let why = "the session gets other files";
-        match seat.take() {
-            Some(housed) => self.discard(live, &housed, State::Hibernated, Some(why)).await,
-            None => self.forget_processes(live, why).await,
-        }
+        self.vacate(live, &mut seat, why).await;
         owe.await?;
         self.bring_files(live).await.map_err(|error| {
             let words = with_causes(&error);

@@ -168,7 +168,8 @@ impl Control {
             }
             Ok(victim) => {
                 tracing::warn!(session = %victim, shown_by = %sandbox, "a session's token was shown on another sandbox's link; its tokens are revoked");
-                if let Err(error) = self.0.store.revoke_stolen_token(token.expose(), sandbox).await {
+                let revoked = self.0.store.revoke_stolen_token(Asker::System, token.expose(), sandbox);
+                if let Err(error) = revoked.await {
                     tracing::error!(session = %victim, error = with_causes(&error), "could not revoke the tokens of a session whose token was stolen");
                 }
                 Shown::Refused
@@ -192,7 +193,7 @@ impl Control {
         if lock(&housed.token).stands(revocations) {
             return TokenState::Current;
         }
-        match self.0.store.session_token_state(live.session).await {
+        match self.0.store.session_token_state(Asker::System, live.session).await {
             Ok(TokenState::Current) => {
                 // None was revoked since this sandbox was given its first: that would have ended this one, too.
                 lock(&housed.token).revocations = Some(revocations);

@@ -7,7 +7,7 @@ use domain::{Delivery, Event, SessionId};
 use link::client::{Client, ClientError};
 use protocol::RefusalCode;
 use sandbox::SandboxProvider;
-use store::{Asker, Target};
+use store::{Asker, Store, Target};
 use testkit::{eventually_async, within};
 
 use crate::world::{Differs, World, in_both_placements_with};
@@ -17,6 +17,17 @@ fn sleepy() -> Differs {
         config: |config| {
             config.freeze_after = Duration::from_millis(50);
             config.hibernate_after = Duration::from_secs(1);
+        },
+        ..Differs::default()
+    }
+}
+
+/// Sandboxes are frozen soon, and put to sleep by nobody.
+fn drowsy() -> Differs {
+    Differs {
+        config: |config| {
+            config.freeze_after = Duration::from_millis(50);
+            config.hibernate_after = Duration::from_secs(600);
         },
         ..Differs::default()
     }
@@ -201,6 +212,54 @@ async fn what_a_process_before_left_is_kept_too() {
     let world = world.restarted().await;
     used(&world, Target::Session(session)).await;
     assert_eq!((world.inside.sandboxes(), world.inside.woken()), (1, 1));
+}
+
+/// The process that is there was never asked for anything in its session.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_process_before_left_goes_with_its_user_or_where_its_session_is_archived() {
+    for (differs, state, is_removed) in [
+        (drowsy(), "frozen", true),
+        (drowsy(), "frozen", false),
+        (sleepy(), "suspended", true),
+    ] {
+        let world = keeping(differs).await;
+        let session = used(&world, world.target()).await;
+        is_now(&world, session, state).await;
+        let world = world.restarted().await;
+        if is_removed {
+            world.store.create_user(Asker::System, "root", true).await.unwrap();
+            world.control.remove_user(Asker::System, world.user.id).await.unwrap();
+        } else {
+            world.control.archive(world.asker, session).await.unwrap();
+        }
+        assert_eq!(world.sandboxes.list().await.unwrap(), []);
+        let stored = world.store.session(Asker::System, session).await.unwrap();
+        assert_eq!(stored.sandbox.unwrap().1, "hibernated");
+    }
+}
+
+/// Whoever stole a token may have changed what runs where it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_sandbox_whose_tokens_were_revoked_nothing_is_kept() {
+    let revoke = async |store: &Store, session| {
+        let revoked = store.revoke_session_tokens(Asker::System, session, "a test");
+        revoked.await.unwrap();
+    };
+    let world = keeping(drowsy()).await;
+    let session = used(&world, world.target()).await;
+    is_now(&world, session, "frozen").await;
+    revoke(&world.store, session).await;
+    told(&world, session, "lost", "revoked").await;
+    used(&world, Target::Session(session)).await;
+    assert_eq!((world.inside.sandboxes(), world.inside.woken()), (2, 0));
+
+    let world = keeping(sleepy()).await;
+    let session = used(&world, world.target()).await;
+    is_now(&world, session, "frozen").await;
+    let world = world.restarted_when(async |store| revoke(store, session).await).await;
+    told(&world, session, "hibernated", "its processes are gone").await;
+    used(&world, Target::Session(session)).await;
+    assert_eq!((world.inside.sandboxes(), world.inside.woken()), (2, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -149,12 +149,12 @@ impl Store {
 }
 
 /// Withdraws everything that a session asked for, and what was approved for it. Audited.
-pub(crate) fn withdraw_all(work: &mut Work, head: &mut Head, session: SessionId) -> Result<(), StoreError> {
+pub(crate) fn withdraw_all(work: &mut Work, head: &mut Head) -> Result<(), StoreError> {
     let sql = statement!(
         "SELECT {APPROVAL} FROM approvals a WHERE a.session_id = $1 \
          AND a.state IN ('pending', 'approved_once', 'approved_always')"
     );
-    let rows = work.all(sql, binds![session])?;
+    let rows = work.all(sql, binds![head.session])?;
     let mut entries = Vec::with_capacity(rows.len());
     for row in &rows {
         let mut approval = Approval::of(row)?;

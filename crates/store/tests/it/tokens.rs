@@ -172,7 +172,7 @@ async fn threat_058_a_stolen_token_ends_its_sessions_tokens_once_and_no_later_on
     let shown = async || {
         let stolen = place
             .store
-            .revoke_stolen_token(stolen.secret.expose(), SandboxId::new());
+            .revoke_stolen_token(SYSTEM, stolen.secret.expose(), SandboxId::new());
         stolen.await.unwrap();
     };
     let (revocations, audited) = (place.store.revocations(), place.audited().await.number);
@@ -191,14 +191,18 @@ async fn threat_058_a_stolen_token_ends_its_sessions_tokens_once_and_no_later_on
     check(next.secret.expose()).await.unwrap();
     assert_eq!(place.audited().await.number, audited + 1);
     // What no session has betrays nobody.
-    place.store.revoke_stolen_token("x", SandboxId::new()).await.unwrap();
+    place
+        .store
+        .revoke_stolen_token(SYSTEM, "x", SandboxId::new())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn threat_059_the_tokens_of_a_session_that_is_over_open_nothing_at_once() {
     let place = Place::new().await;
     let (session, taken) = place.running().await;
-    let state = async |session| place.store.session_token_state(session).await.unwrap();
+    let state = async |session| place.store.session_token_state(SYSTEM, session).await.unwrap();
     assert_eq!(state(session).await, TokenState::Revoked);
     let token = place.store.issue_session_token(SYSTEM, session, LIFE).await.unwrap();
     place.store.check_session_token(token.secret.expose()).await.unwrap();
