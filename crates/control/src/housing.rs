@@ -152,6 +152,9 @@ pub(crate) enum State {
     Lost,
 }
 
+/// What is told of a sandbox that is there.
+const AWAKE: [State; 3] = [State::Starting, State::Running, State::Frozen];
+
 impl State {
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -443,15 +446,22 @@ impl Control {
             return self.discard(live, &housed, State::Hibernated, Some(why)).await;
         }
         let left = lock(&self.0.housing.left).remove(&live.session);
-        match left {
-            Some(left) => {
-                let sandbox = left.status.id;
-                if let Err(error) = self.end_left(live, sandbox, why).await {
-                    not_removed(sandbox, &error);
-                    self.tell_sandbox(live, sandbox, State::Hibernated, Some(CUT_OFF)).await;
-                }
-            }
-            None => self.forget_processes(live, why).await,
+        let sandbox = match left {
+            Some(left) => left.status.id,
+            None => match self.last_sandbox(live).await {
+                // Nobody here has heard of it yet, or it is about to be removed.
+                Ok(Some((sandbox, state))) if AWAKE.iter().any(|awake| awake.name() == state) => sandbox,
+                _ => return self.forget_processes(live, why).await,
+            },
+        };
+        self.discard_left(live, sandbox, why).await;
+    }
+
+    /// Ends a sandbox that a process before this one left; what its host could not do is logged and told.
+    async fn discard_left(&self, live: &Live, sandbox: SandboxId, why: &str) {
+        if let Err(error) = self.end_left(live, sandbox, why).await {
+            not_removed(sandbox, &error);
+            self.tell_sandbox(live, sandbox, State::Hibernated, Some(CUT_OFF)).await;
         }
     }
 
@@ -583,7 +593,7 @@ impl Control {
         ended
     }
 
-    /// Nothing that comes out of a sandbox counts any more. Whether its tokens open nothing from now on.
+    /// Nothing that comes out of a sandbox counts any more. Whether its session had a token until now, which opens nothing any more.
     async fn cut_off(&self, live: &Live, housed: &Housed, state: State) -> bool {
         live.seat.taken.store(false, Ordering::SeqCst);
         live.seat.lost.store(state == State::Lost, Ordering::SeqCst);
@@ -596,7 +606,7 @@ impl Control {
         if let Err(error) = &revoked {
             tracing::warn!(session = %live.session, error = with_causes(error), "could not revoke the tokens of a sandbox that is gone");
         }
-        revoked.is_ok()
+        revoked.unwrap_or(false)
     }
 
     /// Tells of a state while others go on; what is told of the same sandbox later is told after it.

@@ -188,7 +188,7 @@ impl Store {
         })
     }
 
-    /// Ends every token of a session at once. Audited where there was one; to do it again changes nothing.
+    /// Ends every token of a session at once. Audited where there was one, which is answered; to do it again changes nothing.
     ///
     /// # Errors
     /// The session does not exist, for the one who asks.
@@ -197,7 +197,7 @@ impl Store {
         asker: Asker,
         session: SessionId,
         reason: &str,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let reason = reason.to_owned();
         self.write("revoke a session's tokens", move |work| {
             let head = Head::read(work, session)?;
@@ -206,11 +206,12 @@ impl Store {
             }
             let sql = "SELECT 1 FROM session_tokens WHERE session_id = $1 AND revoked IS NULL";
             if work.one(sql, binds![session])?.is_none() {
-                return Ok(());
+                return Ok(false);
             }
             revoke(work, session);
             let entry = AuditEntry::about("session_tokens.revoked", session, json!({ "reason": reason }));
-            audit::append(work, asker, &[entry])
+            audit::append(work, asker, &[entry])?;
+            Ok(true)
         })
         .await
     }

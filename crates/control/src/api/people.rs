@@ -1,7 +1,10 @@
 //! Users, their tokens, what they spent, who did what.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use domain::{Timestamp, TokenId, UserId};
-use futures::StreamExt;
+use futures::{StreamExt, future};
 use secret::Secret;
 use store::{
     Asker, AuditFilter, AuditFrom, AuditPage, AuditVerdict, By, Hash, Identity, LedgerEntry, NewToken, Token,
@@ -10,6 +13,7 @@ use store::{
 use tokio::sync::watch;
 
 use crate::housing::SIDE_BY_SIDE;
+use crate::live::Live;
 use crate::{Control, ControlError};
 
 /// Why the runs of a user stop.
@@ -80,16 +84,20 @@ impl Control {
     async fn unhouse_all_of(&self, user: UserId) -> Result<(), ControlError> {
         let mut lives = self.0.lives.all();
         lives.retain(|live| live.owner == user);
-        // Those that a process before this one left, and what was kept of them, may be nobody's here.
-        for session in self.0.store.sessions_with_processes(Asker::System, user).await? {
-            if !lives.iter().any(|live| live.session == session) {
-                lives.push(self.live(Asker::System, session).await?);
-            }
-        }
-        futures::stream::iter(lives)
-            .for_each_concurrent(SIDE_BY_SIDE, async |live| self.unhouse(&live, USER_REMOVED).await)
-            .await;
+        let known: HashSet<_> = lives.iter().map(|live| live.session).collect();
+        self.unhouse_each(lives, USER_REMOVED).await;
+        // Of those that a process before this one left, and of what was kept of them, nobody may have heard here.
+        let mut others = self.0.store.sessions_with_processes(Asker::System, user).await?;
+        others.retain(|session| !known.contains(session));
+        let others = future::try_join_all(others.into_iter().map(|session| self.live(Asker::System, session))).await?;
+        self.unhouse_each(others, USER_REMOVED).await;
         Ok(())
+    }
+
+    async fn unhouse_each(&self, lives: Vec<Arc<Live>>, why: &str) {
+        futures::stream::iter(lives)
+            .for_each_concurrent(SIDE_BY_SIDE, async |live| self.unhouse(&live, why).await)
+            .await;
     }
 
     async fn stop_runs_of(&self, user: UserId) -> Result<(), ControlError> {

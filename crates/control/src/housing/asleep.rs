@@ -10,7 +10,7 @@ use std::sync::Arc;
 use causes::with_causes;
 use domain::{SandboxId, SessionId};
 use sandbox::{Kept, ProviderError, SandboxSpec};
-use store::{Asker, TokenState};
+use store::Asker;
 use tokio::time::Instant;
 
 use super::meters::Transition;
@@ -24,11 +24,8 @@ const WORDS: usize = 300;
 impl Control {
     /// Ends a sandbox that nobody uses, keeps its processes where that can be, and tells of both.
     pub(super) async fn put_to_sleep(&self, live: &Live, housed: &Housed, why: &str) -> Result<(), ProviderError> {
-        let is_trusted = self.token_state(live, housed).await == TokenState::Current;
-        let revoked = self.cut_off(live, housed, State::Hibernated).await;
-        let kept = self
-            .hibernate_sandbox(live.session, housed.id, is_trusted && revoked)
-            .await;
+        let had_token = self.cut_off(live, housed, State::Hibernated).await;
+        let kept = self.hibernate_sandbox(live.session, housed.id, had_token).await;
         let (state, reason) = match &kept {
             Ok(kept) => told(kept, why),
             Err(error) => {
@@ -41,15 +38,15 @@ impl Control {
         kept.map(drop)
     }
 
-    /// Removes a sandbox at the provider, which keeps its processes where it can, and where they are trusted: they had a token that
-    /// opens nothing any more, and that was not revoked before.
+    /// Removes a sandbox at the provider, which keeps its processes where it can, if its session had a token until now. Where that
+    /// was revoked before, there was a reason; where it could not be revoked, what would be kept could still use it.
     async fn hibernate_sandbox(
         &self,
         session: SessionId,
         sandbox: SandboxId,
-        are_trusted: bool,
+        had_token: bool,
     ) -> Result<Kept, ProviderError> {
-        if !are_trusted {
+        if !had_token {
             let destroyed = self.destroy(session, sandbox).await;
             return destroyed.map(|()| Kept::Nothing { reason: None });
         }
@@ -74,14 +71,14 @@ impl Control {
         if !seat.as_ref().is_ok_and(|seat| seat.is_none()) {
             return;
         }
-        let token = self.0.store.session_token_state(Asker::System, session).await;
-        let is_trusted = token.is_ok_and(|token| token == TokenState::Current);
-        let revoked = self.revoke_tokens(session, "its sandbox was removed").await;
-        if let Err(error) = revoked {
-            tracing::warn!(%session, error = with_causes(&error), "could not revoke the tokens of a sandbox that nobody used; it stays for now");
-            return;
-        }
-        let kept = match self.hibernate_sandbox(session, sandbox, is_trusted).await {
+        let had_token = match self.revoke_tokens(session, "its sandbox was removed").await {
+            Ok(had_token) => had_token,
+            Err(error) => {
+                tracing::warn!(%session, error = with_causes(&error), "could not revoke the tokens of a sandbox that nobody used; it stays for now");
+                return;
+            }
+        };
+        let kept = match self.hibernate_sandbox(session, sandbox, had_token).await {
             Ok(kept) => kept,
             Err(error) => {
                 tracing::warn!(%sandbox, error = with_causes(&error), "could not remove a sandbox that nobody used");
@@ -169,9 +166,14 @@ impl Control {
 
     /// The sandbox that a session had last, where its processes were kept.
     async fn suspended(&self, live: &Live) -> Result<Option<SandboxId>, HousingError> {
-        let stored = self.0.store.session(Asker::System, live.session).await;
-        let last = stored.map_err(HousingError::Store)?.sandbox;
+        let last = self.last_sandbox(live).await?;
         Ok(last.and_then(|(sandbox, state)| (state == State::Suspended.name()).then_some(sandbox)))
+    }
+
+    /// The sandbox that a session had last, and what was told of it last.
+    pub(super) async fn last_sandbox(&self, live: &Live) -> Result<Option<(SandboxId, String)>, HousingError> {
+        let stored = self.0.store.session(Asker::System, live.session).await;
+        Ok(stored.map_err(HousingError::Store)?.sandbox)
     }
 }
 

@@ -71,10 +71,14 @@ impl Control {
             // It is built in, and nobody's to be put to sleep.
             return;
         }
+        // Asked before the seat is taken: whoever needs room passes over a sandbox whose seat is.
+        let token = self.token_state(live, &housed).await;
         let Ok(mut seat) = live.seat.housed.try_lock() else {
             return;
         };
-        let Some(housed) = seat.clone() else { return };
+        if seat.as_ref().is_none_or(|now| now.id != housed.id) {
+            return;
+        }
         if !housed.usage.is_frozen() && !feels_pulse(&housed.linked, &housed.usage, &self.0.config) {
             *seat = None;
             let words = match housed.linked.refused() {
@@ -91,7 +95,7 @@ impl Control {
         if is_used {
             housed.usage.touch();
         }
-        if self.token_state(live, &housed).await == TokenState::Revoked {
+        if token == TokenState::Revoked {
             *seat = None;
             let words = with_causes(&HousingError::Revoked);
             return self.discard(live, &housed, State::Lost, Some(&words)).await;

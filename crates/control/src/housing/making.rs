@@ -8,7 +8,7 @@ use causes::with_causes;
 use domain::{SandboxId, SessionId};
 use link::server::{Linked, Outfit};
 use sandbox::{ImageDigest, ProviderError, SandboxSpec, SandboxState, SandboxStatus};
-use store::{Asker, SessionToken};
+use store::{Asker, SessionToken, TokenState};
 use tokio::time::{Instant, sleep};
 
 use super::meters::Transition;
@@ -19,6 +19,8 @@ use crate::live::{Live, lock};
 
 /// How often a sandbox that does not answer yet is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Why one that was left is not adopted.
+const UNTRUSTED: &str = "its tokens had been revoked: its processes are gone, its files are kept";
 
 /// A token that no link was given yet.
 pub(super) struct Issued {
@@ -32,7 +34,7 @@ pub(super) struct Issued {
 
 impl Control {
     /// Takes over the sandbox that the session had when this process began. What runs in it has lost its loop, and is ended;
-    /// programs in the background go on for what is left of their time.
+    /// programs in the background go on for what is left of their time. One whose session has no token is ended instead.
     ///
     /// # Errors
     /// The store or the host agent did not answer: it may still be adopted.
@@ -42,6 +44,18 @@ impl Control {
         let Some(left) = lock(&self.0.housing.left).remove(&live.session) else {
             return Ok(None);
         };
+        match self.0.store.session_token_state(Asker::System, live.session).await {
+            Ok(TokenState::Current) => {}
+            // It was to be ended, and whoever had that done did not come to it.
+            Ok(_) => {
+                self.discard_left(live, left.status.id, UNTRUSTED).await;
+                return Ok(None);
+            }
+            Err(error) => {
+                lock(&self.0.housing.left).insert(live.session, left);
+                return Err(HousingError::Store(error));
+            }
+        }
         let status = &left.status;
         let adopted = async {
             let provider = &self.0.housing.provider;

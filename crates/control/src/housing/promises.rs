@@ -9,7 +9,7 @@ use causes::with_causes;
 use domain::{RunState, SessionId};
 use futures::StreamExt;
 use sandbox::SandboxState;
-use store::{Asker, StoreError};
+use store::{Asker, StoreError, TokenState};
 
 use super::HousingError;
 use super::keeping::SIDE_BY_SIDE;
@@ -30,19 +30,17 @@ impl Control {
     }
 
     /// Begins to adopt the sandboxes that a process before this one left awake, before anybody asks for them: something may go on
-    /// in them, and if not they are to be put to sleep.
+    /// in them, and if not they are to be put to sleep. Those whose sessions have no token are ended, awake or not.
     pub(super) fn begin_hearing(&self) {
-        let left = lock(&self.0.housing.left);
-        // What is frozen is kept by nothing, and sleeps.
-        let awake = left.values().filter(|left| left.status.state == SandboxState::Running);
-        let awake: Vec<_> = awake.map(|left| left.status.session).collect();
-        drop(left);
+        let left: Vec<_> = lock(&self.0.housing.left)
+            .values()
+            .map(|left| (left.status.session, left.status.state == SandboxState::Running))
+            .collect();
         let control = self.clone();
         self.0.tasks.spawn_until_stopped(async move {
-            let awake = futures::stream::iter(awake);
-            awake
-                .for_each_concurrent(SIDE_BY_SIDE, async |session| {
-                    if let Err(error) = control.hear_of(session).await {
+            futures::stream::iter(left)
+                .for_each_concurrent(SIDE_BY_SIDE, async |(session, is_awake)| {
+                    if let Err(error) = control.hear_of(session, is_awake).await {
                         tracing::warn!(%session, error = with_causes(&error), "could not adopt a session's sandbox; it is when the session is used");
                     }
                 })
@@ -50,12 +48,17 @@ impl Control {
         });
     }
 
-    async fn hear_of(&self, session: SessionId) -> Result<(), ControlError> {
+    async fn hear_of(&self, session: SessionId, is_awake: bool) -> Result<(), ControlError> {
+        let is_to_go = self.0.store.session_token_state(Asker::System, session).await? != TokenState::Current;
+        if !is_awake && !is_to_go {
+            // What is frozen is kept by nothing, and sleeps.
+            return Ok(());
+        }
         let live = self.live(Asker::System, session).await?;
         let stored = self.0.store.session(Asker::System, session).await?;
         // A run that is under way adopts it by itself, and one that is archived is used by nobody.
         let is_over = stored.run.is_none_or(|(_, state)| state.is_final());
-        if is_over && stored.archived.is_none() {
+        if is_over && (is_to_go || stored.archived.is_none()) {
             self.house_left(&live).await?;
         }
         Ok(())

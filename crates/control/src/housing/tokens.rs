@@ -181,13 +181,13 @@ impl Control {
         }
     }
 
-    /// Ends every token of a session, at once.
-    pub(crate) async fn revoke_tokens(&self, session: SessionId, reason: &str) -> Result<(), StoreError> {
+    /// Ends every token of a session, at once; whether it had one.
+    pub(crate) async fn revoke_tokens(&self, session: SessionId, reason: &str) -> Result<bool, StoreError> {
         self.0.store.revoke_session_tokens(Asker::System, session, reason).await
     }
 
     /// What the store says of a sandbox's token, where it has revoked any since it was last asked. Where it cannot be asked the
-    /// token is believed in: whoever shows it has it looked up. To be called with the seat held.
+    /// token is believed in: whoever shows it has it looked up. What has none never gets one again.
     pub(super) async fn token_state(&self, live: &Live, housed: &Housed) -> TokenState {
         let revocations = self.0.store.revocations();
         if lock(&housed.token).stands(revocations) {

@@ -253,11 +253,20 @@ async fn of_a_sandbox_whose_tokens_were_revoked_nothing_is_kept() {
     used(&world, Target::Session(session)).await;
     assert_eq!((world.inside.sandboxes(), world.inside.woken()), (2, 0));
 
-    let world = keeping(sleepy()).await;
+    let world = keeping(drowsy()).await;
     let session = used(&world, world.target()).await;
     is_now(&world, session, "frozen").await;
     let world = world.restarted_when(async |store| revoke(store, session).await).await;
     told(&world, session, "hibernated", "its processes are gone").await;
+    used(&world, Target::Session(session)).await;
+    assert_eq!((world.inside.sandboxes(), world.inside.woken()), (2, 0));
+
+    // It is asked for before anybody looks.
+    let world = keeping(drowsy()).await;
+    let session = used(&world, world.target()).await;
+    is_now(&world, session, "frozen").await;
+    let world = world.restarted().await;
+    revoke(&world.store, session).await;
     used(&world, Target::Session(session)).await;
     assert_eq!((world.inside.sandboxes(), world.inside.woken()), (2, 0));
 }
