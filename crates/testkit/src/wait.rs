@@ -1,14 +1,17 @@
 //! Waiting that ends.
 
+use std::fs::File;
 use std::future::Future;
+use std::io::{Read, Seek, Write};
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// How long a test waits for anything: far more than it takes, and still an end. The big numbers of `make test-full` take longer.
 static LIMIT: LazyLock<Duration> = LazyLock::new(|| {
     let is_full = std::env::var_os("BELLJAR_TEST_FULL").is_some();
-    Duration::from_secs(if is_full { 600 } else { 60 })
+    Duration::from_secs(if is_full { 1_800 } else { 60 })
 });
 /// How long to rest between two looks at something that tells nobody when it changes.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -63,11 +66,35 @@ pub async fn eventually_async<T>(what: &str, mut look: impl AsyncFnMut() -> Opti
     .await
 }
 
-/// A TCP port of the loopback that was free a moment ago; for programs that cannot be told to listen on port 0.
+/// Ports that no kernel gives away by itself, as long as nobody tells it to: those begin at 32,768.
+const PORTS: RangeInclusive<u16> = 20_000..=29_999;
+
+/// A TCP port of the loopback that was free a moment ago; for programs that cannot be told to listen on port 0. Of all tests of
+/// the machine nobody else gets the same for the next thousands.
 #[must_use]
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("listen on the loopback");
-    listener.local_addr().expect("ask for the port").port()
+    let path = std::env::temp_dir().join("belljar-test-ports");
+    let mut file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(path)
+        .expect("open what says which port was given last");
+    file.lock().expect("wait for other tests");
+    let mut last = String::new();
+    file.read_to_string(&mut last).expect("read which port was given last");
+    let last = last.trim().parse().unwrap_or(*PORTS.end());
+    let next = PORTS.filter(|port| *port > last).chain(PORTS);
+    let port = next
+        .into_iter()
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("find a port that is free");
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| write!(file, "{port}"))
+        .expect("write which port was given last");
+    port
 }
 
 #[cfg(test)]

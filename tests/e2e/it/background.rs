@@ -144,7 +144,7 @@ fn a_program_keeps_its_sandbox_awake_until_it_ends_and_through_a_restart() {
 
 #[test]
 fn it_does_not_outlive_the_time_there_is() {
-    let place = Place::new("background_time = \"2s\"\n");
+    let place = Place::new("background_time = \"15s\"\n");
     place.belljar.done(&["run", "--session", "s", "begin"]);
     let first = place.belljar.first_processes();
     place.both();

@@ -154,7 +154,8 @@ fn a_run_whose_sandbox_is_taken_away_behind_it_gets_another() {
 
 #[test]
 fn what_a_runtime_said_is_read_when_the_host_agent_was_started_anew() {
-    let belljar = place();
+    let belljar = Installation::start(JOB);
+    belljar.done(&["run", "--session", "s", "write"]);
     let listed = belljar.done(&["sandbox", "list", "--json"]);
     let sandbox: Value = serde_json::from_str(listed.lines().next().expect("a sandbox")).expect("a line of JSON");
     let logs = || belljar.done(&["sandbox", "logs", sandbox["id"].as_str().expect("an id")]);

@@ -19,7 +19,7 @@ base_url = "https://odd.api.test"
 [auth]
 kind = "bearer"
 [limits]
-timeout = "4s"
+timeout = "60s"
 response = "1MiB"
 [methods.short]
 summary = "Says more than it sends"
@@ -30,6 +30,7 @@ summary = "Never ends"
 access = "write"
 request = "GET /endless"
 answer = "text"
+limits = { response = "1MiB", timeout = "4s" }
 [methods.large]
 summary = "Sends a gigabyte"
 access = "write"

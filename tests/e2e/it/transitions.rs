@@ -149,8 +149,12 @@ impl Case<'_> {
     fn is_told(&self, expected: &str) {
         eventually_asked(expected, || {
             let events = self.belljar.transcript(&self.session);
-            let state = events.of("sandbox").last().map(|event| event["state"].clone());
-            state.is_some_and(|state| state == expected).then_some(())
+            let state = events.of("sandbox").last()?["state"].clone();
+            if expected == "frozen" && state == "hibernated" {
+                // Whoever looked too late uses it once more.
+                look(self.belljar, &self.session);
+            }
+            (state == expected).then_some(())
         });
     }
 

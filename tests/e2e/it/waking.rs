@@ -240,7 +240,7 @@ fn sandboxes(belljar: &Installation) -> Vec<Value> {
 
 #[test]
 fn what_sleeps_says_what_is_left_of_it() {
-    let belljar = Installation::start_with(JOB, "---\nfreeze_after = \"1s\"\nhibernate_after = \"6s\"\n");
+    let belljar = Installation::start_with(JOB, "---\nfreeze_after = \"1s\"\nhibernate_after = \"20s\"\n");
     belljar.done(&["run", "--session", "s", "write"]);
     belljar.done(&["files", "s"]);
     let state = || belljar.sessions()[0]["sandbox"]["state"].clone();

@@ -182,7 +182,15 @@ impl<'b> Wanderer<'b> {
     /// Uses it, and waits until it sleeps.
     fn falls(&self, state: &str) {
         self.belljar.file(&self.session, "run.sh");
-        self.is_now(&self.session, state);
+        eventually_asked(state, || {
+            let events = self.belljar.transcript(&self.session);
+            let last = events.of("sandbox").last()?["state"].clone();
+            if state == "frozen" && last == "hibernated" {
+                // Whoever looked too late uses it once more.
+                self.belljar.file(&self.session, "run.sh");
+            }
+            (last == state).then_some(())
+        });
     }
 
     fn is_now(&self, session: &str, state: &str) {

@@ -282,6 +282,14 @@ async fn a_folder_of_any_depth_is_counted_and_removed_and_never_half_kept() {
     assert!(names().is_empty(), "{:?}", names());
 }
 
+/// Unmounts a pool; a provider that is given up may have something open for a moment still.
+fn is_unmounted(pool: &Path) {
+    testkit::eventually_asked("the pool is unmounted", || {
+        let unmounted = Command::new("umount").arg(pool).output().unwrap();
+        unmounted.status.success().then_some(())
+    });
+}
+
 /// Does something to the files of a disk that no sandbox has, from outside.
 fn with_disk(world: &World, session: SessionId, work: impl FnOnce(&Path)) {
     let data = &world.config.data;
@@ -293,6 +301,8 @@ fn with_disk(world: &World, session: SessionId, work: impl FnOnce(&Path)) {
             let disk = data.join(format!("disks/{session}.ext4"));
             testkit::run(Command::new("mount").args(["-o", "loop"]).arg(disk).arg(place.path()));
             work(place.path());
+            // Whatever has been given a copy of this mount meanwhile holds back what was not written.
+            testkit::run(Command::new("sync").arg("--file-system").arg(place.path()));
             testkit::run(Command::new("umount").arg(place.path()));
         }
     }
@@ -641,11 +651,7 @@ async fn a_pool_that_sandboxes_hold_is_mounted_again_by_the_device_that_it_has()
     drop((living, world.provider.clone()));
     let remains = world.give_up();
     let pool = config.data.join("pool");
-    // A provider that is given up may have something open for a moment still.
-    testkit::eventually_asked("the pool is unmounted", || {
-        let unmounted = Command::new("umount").arg(&pool).output().unwrap();
-        unmounted.status.success().then_some(())
-    });
+    is_unmounted(&pool);
     let file = config.data.join("pool.btrfs");
     let devices = || {
         testkit::run(
@@ -688,7 +694,7 @@ async fn the_disks_that_sessions_have_decide_what_others_are_made_of() {
     let (by, file) = (world.by, config.data.join("pool.btrfs"));
     let remains = world.give_up();
     let pool = config.data.join("pool");
-    assert!(Command::new("umount").arg(&pool).status().unwrap().success());
+    is_unmounted(&pool);
     let aside = file.with_extension("aside");
     fs::rename(&file, &aside).unwrap();
     fs::write(&file, "no file system").unwrap();

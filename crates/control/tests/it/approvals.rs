@@ -459,7 +459,7 @@ async fn a_call_that_waits_too_long_says_so_and_the_model_goes_on_when_it_is_ans
             let role = scope(json!({
                 "services": {"allow": ["crm.*"], "ask": ["crm.get"]},
                 "tools": {"exec": true},
-                "limits": {"tool_seconds": 1},
+                "limits": {"tool_seconds": 8},
             }));
             config.policies.roles.insert("everybody".to_owned(), role);
         },

@@ -550,6 +550,8 @@ async fn without_code_or_models_programs_are_offered_none() {
         .await;
         let accepted = world.prompt("go").await;
         world.done(&accepted).await;
+        // Where the loop is here, a sandbox is told beside it.
+        testkit::eventually_async("the grants", async || world.inside.was_granted().then_some(())).await;
         assert_eq!(world.inside.granted().models, expected);
     }
 }

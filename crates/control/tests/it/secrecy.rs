@@ -115,11 +115,13 @@ async fn threat_138_a_reply_with_a_secret_is_neither_shown_nor_stored() {
             .await
             .unwrap();
         let mut watched = Box::pin(watched);
-        world.inside.release();
         let (mut text, mut thinking, mut events) = (String::new(), String::new(), String::new());
         within("the run to end", async {
             loop {
-                match watched.next().await.unwrap().unwrap().1 {
+                let seen = watched.next().await.unwrap().unwrap().1;
+                // Who watches has begun to.
+                world.inside.release();
+                match seen {
                     Watched::Event(event) => {
                         events.push_str(&serde_json::to_string(&event.event).unwrap());
                         if matches!(&event.event, Event::Run { state, .. } if state.is_final()) {

@@ -262,7 +262,7 @@ async fn threat_060_a_token_that_was_replaced_or_revoked_opens_the_door_for_serv
     let world = World::new(Differs {
         config: |config| {
             may_call(config);
-            config.token_life = Duration::from_secs(6);
+            config.token_life = Duration::from_secs(20);
             config.freeze_after = Duration::from_millis(80);
             config.hibernate_after = Duration::from_secs(60);
         },

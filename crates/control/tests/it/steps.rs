@@ -33,8 +33,8 @@ async fn each_step_is_counted_where_it_went_well_and_where_it_failed() {
     let falls_asleep = both(
         |config| {
             // Longer than it takes to use one that is gone, which cannot be frozen.
-            config.freeze_after = Duration::from_secs(1);
-            config.hibernate_after = Duration::from_secs(3);
+            config.freeze_after = Duration::from_secs(4);
+            config.hibernate_after = Duration::from_secs(8);
         },
         |_| {},
     );
@@ -105,7 +105,7 @@ async fn each_step_that_fails_is_counted_and_told_as_one_that_did() {
     let falls_asleep = both(
         |config| {
             config.freeze_after = Duration::from_millis(50);
-            config.hibernate_after = Duration::from_secs(4);
+            config.hibernate_after = Duration::from_secs(8);
         },
         |_| {},
     );

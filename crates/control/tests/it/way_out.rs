@@ -110,6 +110,10 @@ async fn a_name_is_known_where_scope_and_rules_both_say_so() {
     world.done(&narrowed).await;
     let said = world.said(narrowed.session).await;
     assert!(!said.iter().rev().nth(1).unwrap().contains("resolved"), "{said:?}");
+    testkit::eventually_async("the refusals to be written down", async || {
+        (world.audited("egress.denied").await.len() >= 5).then_some(())
+    })
+    .await;
     let denied = world.audited("egress.denied").await;
     assert_eq!(denied.len(), 5, "{denied:#?}");
     let layer = |host: &str| {

@@ -189,7 +189,7 @@ impl World {
     pub(crate) async fn restarted_when(self, written: impl AsyncFnOnce(&Store)) -> Self {
         let path = self.store_path();
         self.restarted_after(async || {
-            let store = Store::open(store::Config::new(path)).await.unwrap();
+            let store = opened(|| store::Config::new(path.clone())).await;
             written(&store).await;
             store.close().await;
         })
@@ -343,6 +343,15 @@ impl World {
     }
 }
 
+/// What a process before this one was reading, and a program that another test is about to start, hold the file for a moment longer.
+async fn opened(settings: impl Fn() -> store::Config) -> Store {
+    testkit::eventually_async("the store to be free", async || match Store::open(settings()).await {
+        Err(StoreError::InUse { .. }) => None,
+        opened => Some(opened.unwrap()),
+    })
+    .await
+}
+
 async fn start(
     folder: &TempDir,
     config: &Config,
@@ -352,17 +361,12 @@ async fn start(
     ahead: &Arc<AtomicI64>,
 ) -> (Control, Store, Tasks, DropGuard) {
     let path = folder.path().join("store.db");
-    // What a process before this one was reading holds the file for a moment longer.
-    let store = testkit::eventually_async("the store to be free", async || {
+    let store = opened(|| {
         let ahead = Arc::clone(ahead);
         let clock = Clock::of(move || Timestamp(Timestamp::now().0 + ahead.load(Ordering::SeqCst)));
-        let settings = store::Config {
+        store::Config {
             clock,
             ..store::Config::new(path.clone())
-        };
-        match Store::open(settings).await {
-            Err(StoreError::InUse { .. }) => None,
-            opened => Some(opened.unwrap()),
         }
     })
     .await;

@@ -103,9 +103,11 @@ async fn what_a_rule_calls_tcp_passes_unread_and_the_server_may_speak_first() {
 async fn a_server_that_is_not_there_is_told() {
     let world = World::new(PASSED);
     world.names.lead("passed.test", "127.0.0.1");
-    let tunnel = world
-        .tunnel(SessionId::new(), "passed.test", testkit::free_port())
-        .unwrap();
+    // Taken, and nobody listens.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = held.local_addr().unwrap().port();
+    let tunnel = world.tunnel(SessionId::new(), "passed.test", port).unwrap();
     world
         .tls(tunnel, "passed.test", world.upstream_roots())
         .await

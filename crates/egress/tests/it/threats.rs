@@ -410,7 +410,7 @@ async fn threat_017_who_says_nothing_or_nothing_more_is_not_waited_for() {
 #[tokio::test]
 async fn threat_017_an_idle_connection_is_closed() {
     let limits = Limits {
-        idle: Duration::from_millis(50),
+        idle: Duration::from_secs(3),
         ..Limits::default()
     };
     let setting = Setting {

@@ -77,7 +77,7 @@ async fn threat_068_a_stream_ends_with_the_token_that_opened_it() {
         )
     };
     let (id, lost) = token("lost", None).await;
-    let (_, brief) = token("brief", Some(Timestamp::now().0 + 2_000)).await;
+    let (_, brief) = token("brief", Some(Timestamp::now().0 + 15_000)).await;
     let (revoked, expired) = (
         world.frames(&session, &lost, "", true).await,
         world.frames(&session, &brief, "", true).await,

@@ -109,15 +109,12 @@ fn a_registry_takes_the_layout() {
     pack(&workshop, &layout, "mkdir -p knowledge && echo > knowledge/gone");
     let base = workshop.images.import(&layout, "bare").unwrap();
     let image = workshop.committed(&base.digest, TAKE_AWAY);
-    let address = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
+    let address = format!("127.0.0.1:{}", testkit::free_port());
     let config = workshop.path("registry.yml");
     let text = json!({
         "version": "0.1",
         "storage": { "filesystem": { "rootdirectory": workshop.path("registry") } },
-        "http": { "addr": address.to_string() },
+        "http": { "addr": address },
     });
     fs::write(&config, text.to_string()).unwrap();
     let mut registry = Command::new("docker-registry");
@@ -128,7 +125,7 @@ fn a_registry_takes_the_layout() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    testkit::eventually("the registry to listen", || std::net::TcpStream::connect(address).ok());
+    testkit::eventually("the registry to listen", || std::net::TcpStream::connect(&address).ok());
     let there = format!("docker://{address}/bare:latest");
     let ours = format!("oci:{}", image.folder.join("oci").display());
     let back = format!("oci:{}", workshop.path("back").display());

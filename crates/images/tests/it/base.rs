@@ -87,7 +87,9 @@ fn in_container(folder: &Path, root: &Path, script: &str) -> String {
     let mut spec: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     let config: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(root.with_file_name("config.json")).unwrap()).unwrap();
-    spec["root"] = serde_json::json!({ "path": root, "readonly": true });
+    // It is a link to the files of the image's layer.
+    let files = root.canonicalize().unwrap();
+    spec["root"] = serde_json::json!({ "path": files, "readonly": true });
     spec["process"]["terminal"] = false.into();
     spec["process"]["args"] = serde_json::json!(["bash", "-c", script]);
     spec["process"]["env"] = config["config"]["Env"].clone();

@@ -24,7 +24,8 @@ impl<'w> Small<'w> {
 
 impl Drop for Small<'_> {
     fn drop(&mut self) {
-        testkit::run(Command::new("umount").arg(self.0));
+        // What another test is about to start may hold what was open on it.
+        testkit::run(Command::new("umount").arg("--lazy").arg(self.0));
     }
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use domain::Delivery;
 use store::{Config, Store, StoreError, Target, restore};
 
-use crate::parts::{Place, SYSTEM, said, told};
+use crate::parts::{Place, SYSTEM, said, told, until_free};
 
 #[tokio::test]
 async fn a_copy_made_while_writing_is_whole_and_comes_back() {
@@ -74,6 +74,7 @@ async fn restoring_keeps_what_it_replaces() {
     place.store.close().await;
     let folder = place.folder;
     drop(place.store);
+    until_free(&path).await;
 
     let replaced = restore(&copy, &path).await.unwrap().replaced.unwrap();
     let store = Store::open(Config::new(&path)).await.unwrap();
@@ -93,6 +94,7 @@ async fn what_is_no_whole_copy_is_refused_and_the_store_stays() {
     let (path, folder) = (place.path(), place.folder);
     place.store.close().await;
     drop(place.store);
+    until_free(&path).await;
     let bytes = std::fs::read(&copy).unwrap();
     let mut damaged = bytes.clone();
     for byte in &mut damaged[bytes.len() / 2..] {

@@ -6,7 +6,7 @@ use domain::{Delivery, UserId};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use store::{Config, Store, StoreError, Target};
 
-use crate::parts::{SYSTEM, prompt, said, told};
+use crate::parts::{SYSTEM, prompt, said, told, until_free};
 
 /// A file system of a few megabytes.
 struct Small(PathBuf);
@@ -73,6 +73,7 @@ async fn a_full_disk_is_said_in_words_and_loses_nothing() {
         .expect("there is space again");
     store.close().await;
     drop(store);
+    until_free(&path).await;
     let store = Store::open(Config::new(&path)).await.unwrap();
     assert_eq!(said(&store, session).await.len(), acknowledged + 1);
     told(&store, session).await;

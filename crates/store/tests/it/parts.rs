@@ -1,6 +1,6 @@
 //! What the tests are made of.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -19,6 +19,18 @@ use tempfile::TempDir;
 
 pub(crate) const SYSTEM: Asker = Asker::System;
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
+
+/// Waits until nobody holds a store that was closed: a process that another test is about to start has what was open here until it
+/// runs its program.
+pub(crate) async fn until_free(path: &Path) {
+    let lock = std::fs::File::open(path.with_extension("db.lock")).unwrap();
+    let free = async {
+        while lock.try_lock().is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(free).await;
+}
 
 /// A store in a folder of its own, with a clock that stands until it is moved, and a user.
 pub(crate) struct Place {
@@ -69,6 +81,7 @@ impl Place {
         let parked = tempfile::tempdir().unwrap();
         let spare = Store::open(Config::new(parked.path().join("spare.db"))).await.unwrap();
         drop(std::mem::replace(&mut self.store, spare));
+        until_free(&self.path()).await;
         self.store = Store::open(config(self.path(), &self.time)).await.unwrap();
     }
 

@@ -7,7 +7,7 @@ use super::*;
 fn sleepy(config: &mut Config) {
     config.freeze_after = Duration::from_millis(50);
     // What a test does in between comes before, however busy the machine is.
-    config.hibernate_after = Duration::from_secs(4);
+    config.hibernate_after = Duration::from_secs(8);
 }
 
 fn soon_caught_up(files: &mut Files) {

@@ -53,7 +53,7 @@ request = "POST /contacts"
 json = "{*}"
 arguments.properties.name.type = "string"
 arguments.required = ["name"]
-limits = { timeout = "3s" }
+limits = { timeout = "10s" }
 
 [methods.put]
 summary = "Write a contact, with a key"
@@ -63,7 +63,7 @@ json = "{*}"
 idempotency_header = "Idempotency-Key"
 arguments.properties.name.type = "string"
 arguments.required = ["name"]
-limits = { timeout = "3s" }
+limits = { timeout = "10s" }
 "#;
 
 struct Here;

@@ -105,6 +105,11 @@ impl Inside {
         self.made.lock().unwrap().clone()
     }
 
+    /// Whether a run was granted anything, be it nothing.
+    pub(crate) fn was_granted(&self) -> bool {
+        !self.granted.lock().unwrap().is_empty()
+    }
+
     /// What the newest run was granted.
     pub(crate) fn granted(&self) -> Grants {
         self.granted.lock().unwrap().last().cloned().expect("a run")
