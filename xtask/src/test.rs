@@ -190,7 +190,7 @@ fn attempt(program: &Program, deadline: Duration, seed: &str, tests: &[String]) 
     })
 }
 
-/// Those with whole sandboxes first, which take longest, so that nothing waits for their end alone.
+/// Those with whole sandboxes first and then the control plane's, which take longest, so that nothing waits for their end alone.
 fn programs() -> anyhow::Result<VecDeque<Program>> {
     let output = cargo()
         .args(["test", "--workspace", "--locked", "--no-run", "--message-format=json"])
@@ -220,8 +220,11 @@ fn programs() -> anyhow::Result<VecDeque<Program>> {
             })
         })
         .collect();
-    let has_sandboxes = |program: &Program| program.folder.parent().is_some_and(|folder| folder.ends_with("tests"));
-    programs.sort_by_key(|program| (!has_sandboxes(program), program.path.clone()));
+    let place = |program: &Program| {
+        let has_sandboxes = program.folder.parent().is_some_and(|folder| folder.ends_with("tests"));
+        (!has_sandboxes, !program.folder.ends_with("crates/control"))
+    };
+    programs.sort_by_key(|program| (place(program), program.path.clone()));
     programs.dedup_by(|one, other| one.path == other.path);
     Ok(programs.into())
 }
