@@ -354,10 +354,7 @@ async fn a_worker_that_stands_still_is_killed_at_the_deadline() {
     });
     // The first may take its time to start, and be slow on a busy machine.
     while worker.check_sql(Dialect::Postgres, "SELECT 1").await.is_err() {}
-    let stopped = testkit::eventually("one alone", || match workers.processes()[..] {
-        [only] => Some(only),
-        _ => None,
-    });
+    let stopped = workers.only();
     kill_process(stopped, Signal::STOP).unwrap();
     let late = worker.check_sql(Dialect::Postgres, "SELECT 1").await.unwrap_err();
     assert!(matches!(late, WorkerError::Late { .. }), "{late}");

@@ -83,8 +83,7 @@ async fn a_sandbox_that_was_made_or_removed_unheard_costs_its_session_nothing() 
             if step == "create" {
                 let all = world.sandboxes.list().await.unwrap();
                 for status in all {
-                    // It may have gone by itself.
-                    let _ = world.control.remove_sandbox(Asker::System, status.id).await;
+                    world.control.remove_sandbox(Asker::System, status.id).await.unwrap();
                 }
             }
             // Some come by themselves, and some when it is used.

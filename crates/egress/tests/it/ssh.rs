@@ -245,7 +245,7 @@ async fn much_passes_both_ways_at_once() {
 /// As where a program's output goes to something slow: all that may wait in both directions waits, and then goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_command_goes_on_when_all_its_room_was_taken_in_both_directions() {
-    const BYTES: u32 = 32 << 20;
+    const BYTES: u32 = 64 << 20;
     let forge = Forge::new("").await;
     let mut command = Command::new("ssh");
     command

@@ -60,8 +60,7 @@ async fn a_job_goes_on_when_its_asker_has_gone() {
     };
     let asked = place.store.record(SYSTEM, session, vec![event]);
     let mut asked = Box::pin(asked);
-    // It is handed over by this, and may be done already.
-    let _ = futures::poll!(&mut asked);
+    assert!(futures::poll!(&mut asked).is_pending());
     drop(asked);
     let arrived = async {
         while *changes.borrow_and_update() < 3 {
