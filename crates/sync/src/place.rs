@@ -20,9 +20,9 @@ use crate::uplink::{Uplink, UplinkError, nonsense};
 use crate::{read, room};
 
 /// Files that are fetched together.
-const TOGETHER: usize = 32;
-/// Pieces that are fetched at the same time.
-const SIDE_BY_SIDE: usize = 8;
+const TOGETHER: usize = 64;
+/// Pieces that are fetched at the same time: a bucket takes tens of milliseconds to answer, however small a piece is.
+const SIDE_BY_SIDE: usize = 16;
 
 /// How names of files begin that are not whole yet; left out by the rules.
 const TEMPORARY: &str = ".belljar-sync-";
@@ -55,6 +55,7 @@ impl Filling {
             fault: None,
             no_room: 0,
             too_large: u64::MAX,
+            next: 0,
             in_vain: &mut self.in_vain,
         };
         *pass.in_vain = false;
@@ -165,6 +166,8 @@ struct Pass<'a> {
     no_room: u64,
     /// What takes as much as this has no room.
     too_large: u64,
+    /// The number that the next file has until it is whole.
+    next: u32,
     /// Something was fetched for which there was no room.
     in_vain: &'a mut bool,
 }
@@ -314,7 +317,7 @@ impl Pass<'_> {
                 Ok(None)
             }
             Kept::File { bytes, pieces } => {
-                let file = Arriving::begin(self.root, record, *bytes, pieces)?;
+                let file = Arriving::begin(self.root, record, *bytes, pieces, &mut self.next)?;
                 Ok(file.map(|file| (file, pieces.as_slice())))
             }
         }
@@ -433,15 +436,22 @@ struct Arriving<'a> {
 
 impl<'a> Arriving<'a> {
     /// Makes it, with room for all of it. None: something stands there.
-    fn begin(root: &OwnedFd, record: &'a FileRecord, bytes: u64, pieces: &[Piece]) -> Result<Option<Self>, Errno> {
+    fn begin(
+        root: &OwnedFd,
+        record: &'a FileRecord,
+        bytes: u64,
+        pieces: &[Piece],
+        next: &mut u32,
+    ) -> Result<Option<Self>, Errno> {
         let (parent, name) = split(&record.path.0);
         let parent = make_folders(root, parent)?;
         if rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
             return Ok(None);
         }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for number in 0.. {
-            let temporary = temporary(number);
+        loop {
+            let temporary = temporary(*next);
+            *next = next.wrapping_add(1);
             match rustix::fs::openat(&parent, temporary.as_str(), flags, Mode::from_raw_mode(0o600)) {
                 Ok(file) => {
                     let file = Self {
@@ -454,12 +464,11 @@ impl<'a> Arriving<'a> {
                     room::take(&file.file, pieces)?;
                     return Ok(Some(file));
                 }
-                // Another of these, or what a process that was killed left.
+                // What a process that was killed left.
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        Err(Errno::EXIST)
     }
 
     /// Whether this is what stands in it.

@@ -28,7 +28,7 @@ pub type Ordered = mpsc::Receiver<Flush>;
 const AT_ONCE: usize = 64 << 10;
 
 /// What may be under way for it; more is not read meanwhile.
-const UNDER_WAY: usize = 16;
+const UNDER_WAY: usize = 24;
 
 /// Words of it that go into the log.
 const WORDS: usize = 20;
