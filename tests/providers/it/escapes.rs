@@ -1,6 +1,8 @@
 //! Attempts to get out, by whoever is inside.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use containers::DiskChoice;
@@ -152,30 +154,37 @@ async fn threat_013_neighbours_and_the_machine_do_not_show(by: By) {
     two.destroy().await;
 }
 
-/// Whoever is inside leaves links, pipes and odd names where the machine's side looks.
-const TRAPS: &str = "cd /workspace && for name in upper work workspace tmp home var-tmp disk link rootfs; do ln -sfn /etc $name; done \
-    && ln -s /proc/1/root root && ln -s /dev/sda device && mkfifo pipe && ln -s loop loop && touch \"$(printf 'a\\nb')\"";
+/// Whoever is inside leaves links to this folder of the machine, pipes and odd names where the machine's side looks.
+fn traps(folder: &str) -> String {
+    format!(
+        "cd /workspace && for name in upper work workspace tmp home var-tmp disk link rootfs; do ln -sfn {folder} $name; done \
+         && ln -s /proc/1/root root && ln -s /dev/sda device && mkfifo pipe && ln -s loop loop && touch \"$(printf 'a\\nb')\""
+    )
+}
 
 async fn links_that_point_outside_lead_nowhere(by: By) {
     let world = World::by(by, DiskChoice::Auto);
     let living = world.create().await;
-    let etc = || {
-        let mut names: Vec<_> = fs::read_dir("/etc")
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
-        names.sort();
-        (names, fs::metadata("/etc").unwrap().modified().unwrap())
+    // A folder of the test's own: others change what is in `/etc` meanwhile.
+    let outside = tempfile::tempdir().unwrap();
+    let folder = outside.path().to_str().unwrap();
+    fs::write(outside.path().join("file"), "of the machine").unwrap();
+    let there = || {
+        let look = |path: &Path| {
+            let about = fs::symlink_metadata(path).unwrap();
+            let changed = (about.mtime(), about.mtime_nsec(), about.ctime(), about.ctime_nsec());
+            (path.to_owned(), about.mode(), about.uid(), about.gid(), changed)
+        };
+        let inside = fs::read_dir(outside.path()).unwrap();
+        let mut all: Vec<_> = inside.map(|entry| look(&entry.unwrap().path())).collect();
+        all.push(look(outside.path()));
+        all
     };
-    let before = etc();
-    living.run(USER, TRAPS).await;
+    let before = there();
+    living.run(USER, &traps(folder)).await;
     // As root inside too, who may change what the user may not.
-    living
-        .attempt(
-            ROOT,
-            "rm -rf /tmp/* ; ln -sfn /etc /var/tmp/x; ln -sfn /etc /tmp/workspace",
-        )
-        .await;
+    let as_root = format!("rm -rf /tmp/* ; ln -sfn {folder} /var/tmp/x; ln -sfn {folder} /tmp/workspace");
+    living.attempt(ROOT, &as_root).await;
     let snapshot = domain::SnapshotId::new();
     world.provider.snapshot(living.spec.session, snapshot).await.unwrap();
     let mut spec = world.spec();
@@ -184,12 +193,12 @@ async fn links_that_point_outside_lead_nowhere(by: By) {
     let again = world.create_as(&spec).await;
     assert_eq!(
         again.run(USER, "readlink /workspace/workspace /workspace/root").await,
-        "/etc\n/proc/1/root"
+        format!("{folder}\n/proc/1/root")
     );
     again.destroy().await;
     world.provider.remove_disk(spec.session).await.unwrap();
     world.provider.remove_snapshot(snapshot).await.unwrap();
-    assert_eq!(etc(), before);
+    assert_eq!(there(), before);
 }
 
 /// As tools open files: by `openat2`, beneath a folder and over no link of any kind.

@@ -58,10 +58,14 @@ async fn a_job_goes_on_when_its_asker_has_gone() {
         model: "m".to_owned(),
         reason: "r".to_owned(),
     };
+    // The writer has to wait until its asker has gone.
+    let other = rusqlite::Connection::open(place.path()).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let asked = place.store.record(SYSTEM, session, vec![event]);
     let mut asked = Box::pin(asked);
     assert!(futures::poll!(&mut asked).is_pending());
     drop(asked);
+    other.execute_batch("ROLLBACK").unwrap();
     let arrived = async {
         while *changes.borrow_and_update() < 3 {
             changes.changed().await.unwrap();
