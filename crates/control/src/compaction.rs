@@ -2,20 +2,21 @@
 //! the store, a call is never parted from its result, and what is sent afterwards begins the same way each time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use causes::with_causes;
 use domain::{Author, Block, Message, MessageId, Money, Role, Timestamp, TurnId};
 use lifecycle::Stop;
-use llm::{StreamEvent, head_bound, request_body};
+use llm::{Reply, StreamEvent, head_bound, request_body};
 use protocol::ToolChoice;
-use providers::{Model, Retry};
+use providers::{Model, ModelError, ModelStream, Retry};
 use store::{Asker, Charge, NewCompaction, StoreError};
 
 use crate::Control;
 use crate::history::Line;
 use crate::live::{Active, Live};
-use crate::money::{self, Meter};
+use crate::money::{self, Meter, Silence};
 use crate::turns::{Speaking, head};
 
 /// The most that a summary may say.
@@ -149,17 +150,8 @@ impl Control {
         speaking.sum_up(Some(reserved.id));
         let asked = self.0.providers.encode(model, &message(ASKED.to_owned()));
         let body = request_body(&head, older.iter().map(Bytes::as_ref).chain([asked.as_ref()]));
-        let price = model.price.filter(|_| active.offer.is_capped());
-        let meter = price.map(|price| Meter::new(price, likely, reserve));
-        let (summary, mut charges, lost) = self.summary(model, body, likely, meter, &speaking.cut).await;
-        for _ in 0..lost {
-            charges.push(money::lost(
-                model,
-                likely,
-                active.offer.is_capped().then_some(reserve),
-                &charges,
-            ));
-        }
+        let capped = active.offer.is_capped().then_some(reserve);
+        let (summary, charges) = self.summary(model, body, likely, capped, &speaking.cut).await;
         self.settle(live, reserved.id, charges).await;
         speaking.sum_up(None);
         self.0.freed.notify_waiters();
@@ -213,78 +205,96 @@ impl Control {
         }
     }
 
-    /// Asks for the summary. What it cost is charged, whatever came of it; and how many attempts may have to be paid for though
-    /// nothing came back.
+    /// Asks for the summary, within what was reserved. What it cost is charged, whatever came of it.
     async fn summary(
         &self,
         model: &Arc<Model>,
         body: Bytes,
         likely: u64,
-        mut meter: Option<Meter>,
+        reserved: Option<Money>,
         cut: &Stop,
-    ) -> (Result<String, Compacted>, Vec<Charge>, u32) {
-        let mut lost = 0;
-        let on_retry = |retry: Retry| lost += u32::from(retry.may_have_cost);
+    ) -> (Result<String, Compacted>, Vec<Charge>) {
+        let mut lost = Vec::new();
+        let mut silence = Silence::after(Duration::ZERO);
+        let on_retry = |retry: Retry| {
+            lost.extend(retry.may_have_cost.then(|| silence.total()));
+            silence = Silence::after(retry.delay);
+        };
         let asked = tokio::select! {
             biased;
             () = cut.cancelled() => None,
             asked = self.0.providers.stream(model, body, on_retry) => Some(asked),
         };
-        let (said, partial) = match asked {
-            None => return (Err(Compacted::Stale), Vec::new(), lost + 1),
+        let mut charges = Vec::new();
+        let summary = match asked {
+            None => {
+                lost.push(silence.total());
+                Err(Compacted::Stale)
+            }
             Some(Err(error)) => {
-                lost += u32::from(error.may_have_cost());
-                (Err(error), None)
+                lost.extend(error.may_have_cost().then(|| silence.total()));
+                Err(none_could_be_had(&error))
             }
             Some(Ok(mut stream)) => {
-                let mut text = String::new();
-                let said = loop {
-                    let said = tokio::select! {
-                        biased;
-                        () = cut.cancelled() => break Ok((Err(Compacted::Stale), stream.partial())),
-                        said = stream.next() => said,
-                    };
-                    let event = match said {
-                        Ok(Some(event)) => event,
-                        Ok(None) => break Ok((Ok(text), stream.partial())),
-                        Err(error) => break Err(error),
-                    };
-                    let within = meter.as_mut().is_none_or(|meter| meter.hear(&event));
-                    match event {
-                        StreamEvent::Text(words) => text.push_str(&words),
-                        StreamEvent::Done(reply) => break Ok((Ok(text), reply)),
-                        StreamEvent::Thinking(_) | StreamEvent::ToolCallStarted { .. } | StreamEvent::Unshown(_) => {}
-                    }
-                    if !within {
-                        let words = "the model was cut off in a summary: what it said had cost what a cap allows";
-                        break Ok((Err(Compacted::OverCap(words.to_owned())), stream.partial()));
-                    }
-                };
-                let partial = stream.partial();
-                (said, Some(partial))
-            }
-        };
-        match said {
-            Ok((outcome, reply)) => {
-                let outcome = outcome.and_then(|text| {
+                let meter = model.price.zip(reserved);
+                let meter = meter.map(|(price, reserved)| Meter::new(price, likely, reserved));
+                let (summary, reply) = sum_up(&mut stream, meter, &mut silence, cut).await;
+                charges.push(match &summary {
+                    Ok(_) => money::charge(model, &reply, likely),
+                    Err(_) => money::cut(model, &reply, likely, silence.total(), reserved, &[]),
+                });
+                summary.and_then(|text| {
                     if text.trim().is_empty() {
                         let words = "the window is full, and the model gave no summary".to_owned();
                         return Err(Compacted::Failed(words));
                     }
                     Ok(text)
-                });
-                (outcome, vec![money::charge(model, &reply, likely)], lost)
+                })
             }
-            Err(error) => {
-                let words = format!(
-                    "the window is full, and no summary could be had: {}",
-                    with_causes(&error)
-                );
-                let charges = partial.map(|partial| money::charge(model, &partial, likely));
-                (Err(Compacted::Failed(words)), charges.into_iter().collect(), lost)
-            }
+        };
+        for silence in lost {
+            charges.push(money::lost(model, likely, silence, reserved, &charges));
+        }
+        (summary, charges)
+    }
+}
+
+/// Hears a summary to its end, or until it is cut.
+async fn sum_up(
+    stream: &mut ModelStream,
+    mut meter: Option<Meter>,
+    silence: &mut Silence,
+    cut: &Stop,
+) -> (Result<String, Compacted>, Reply) {
+    let mut text = String::new();
+    loop {
+        let said = tokio::select! {
+            biased;
+            () = cut.cancelled() => return (Err(Compacted::Stale), stream.partial()),
+            said = stream.next() => said,
+        };
+        let event = match said {
+            Ok(Some(event)) => event,
+            Ok(None) => return (Ok(text), stream.partial()),
+            Err(error) => return (Err(none_could_be_had(&error)), stream.partial()),
+        };
+        silence.end();
+        let within = meter.as_mut().is_none_or(|meter| meter.hear(&event));
+        match event {
+            StreamEvent::Text(words) => text.push_str(&words),
+            StreamEvent::Done(reply) => return (Ok(text), reply),
+            StreamEvent::Thinking(_) | StreamEvent::ToolCallStarted { .. } | StreamEvent::Unshown(_) => {}
+        }
+        if !within {
+            let words = "the model was cut off in a summary: what it said had cost what a cap allows";
+            return (Err(Compacted::OverCap(words.to_owned())), stream.partial());
         }
     }
+}
+
+fn none_could_be_had(error: &ModelError) -> Compacted {
+    let why = with_causes(error);
+    Compacted::Failed(format!("the window is full, and no summary could be had: {why}"))
 }
 
 fn message(text: String) -> Message {

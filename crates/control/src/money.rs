@@ -1,5 +1,9 @@
 //! What a call may cost, and what it did. Whole nano-dollars throughout.
 
+mod silence;
+
+use std::time::Duration;
+
 use domain::{Money, Price, Usage};
 use llm::{Counted, Reply, StreamEvent, Written};
 use protocol::StopReason;
@@ -7,8 +11,14 @@ use providers::Model;
 use sha2::{Digest, Sha256};
 use store::{Charge, OverCap};
 
+pub(crate) use silence::Silence;
+
 /// Fewer tokens than this are no useful answer: a call that cannot have them is not made.
 const USEFUL_TOKENS: u64 = 256;
+
+/// Tokens that a model is taken to have thought in a second of silence, where nobody tells how many it were: several times as many
+/// as the models that think write. What was reserved bounds it all the same.
+const THOUGHT_IN_A_SECOND: u64 = 1_000;
 
 /// The most that a call can cost with this much input and output.
 pub(crate) fn worst(price: &Price, input: u64, output: u64) -> Money {
@@ -65,20 +75,69 @@ pub(crate) fn usage(reply: &Reply, likely: u64) -> (Usage, bool) {
     }
 }
 
-/// What is charged for an attempt of which nothing came back: its input, as far as what was reserved goes beyond the other
-/// `charges`. Nobody knows whether the provider wants anything, and a guess shall not break a cap.
-pub(crate) fn lost(model: &Model, likely: u64, reserved: Option<Money>, charges: &[Charge]) -> Charge {
-    let unheard = Reply {
-        blocks: Vec::new(),
-        stop: StopReason::Pause,
-        usage: Usage::default(),
-        counted: Counted::ByUs,
-    };
-    let mut charge = charge(model, &unheard, likely);
+/// What is charged for an attempt of which nothing came back: its input and what the model may have thought in its silence, as
+/// far as what was reserved goes beyond the other `charges`. Nobody knows whether the provider wants anything, and a guess shall
+/// not break a cap.
+pub(crate) fn lost(
+    model: &Model,
+    likely: u64,
+    silence: Duration,
+    reserved: Option<Money>,
+    charges: &[Charge],
+) -> Charge {
+    let mut charge = charge(model, &unheard(0), likely);
     if let Some(reserved) = reserved {
-        charge.cost = charge.cost.min(left(reserved, charges).max(Money::ZERO));
+        let thought = thought(model, &charge.usage, silence);
+        charge.cost = charge.cost.max(thought).min(left(reserved, charges).max(Money::ZERO));
     }
     charge
+}
+
+/// What is charged for a reply that was cut: what was said and, as far as what was reserved goes beyond the other `charges`, what
+/// the model may have thought in its silence. Who cuts it, again and again, shall not have thoughts for nothing.
+pub(crate) fn cut(
+    model: &Model,
+    reply: &Reply,
+    likely: u64,
+    silence: Duration,
+    reserved: Option<Money>,
+    charges: &[Charge],
+) -> Charge {
+    let mut charge = charge(model, reply, likely);
+    if let Some(reserved) = reserved
+        && charge.estimated
+    {
+        let thought = thought(model, &charge.usage, silence).min(left(reserved, charges));
+        charge.cost = charge.cost.max(thought);
+    }
+    charge
+}
+
+/// What this usage costs with what the model may have thought beside it.
+fn thought(model: &Model, usage: &Usage, silence: Duration) -> Money {
+    let tokens = if model.may_think_unseen() {
+        silence.as_secs().saturating_mul(THOUGHT_IN_A_SECOND)
+    } else {
+        0
+    };
+    let usage = Usage {
+        output: usage.output.saturating_add(tokens),
+        ..*usage
+    };
+    model.price.as_ref().map(|price| price.of(&usage)).unwrap_or_default()
+}
+
+/// A reply of which nobody knows more than how long it can be.
+pub(crate) fn unheard(output: u64) -> Reply {
+    Reply {
+        blocks: Vec::new(),
+        stop: StopReason::Pause,
+        usage: Usage {
+            output,
+            ..Usage::default()
+        },
+        counted: Counted::ByUs,
+    }
 }
 
 /// What is left of what was reserved.

@@ -129,15 +129,18 @@ pub struct Foreign<'b> {
     /// The field in which it says so.
     limit: &'static str,
     thinking_budget: Option<u64>,
+    /// It is asked to think.
+    thinks: bool,
     bound: u64,
 }
 
 impl<'b> Foreign<'b> {
-    /// Whether the model may think without showing it: what was shown of an answer is then no measure of what it costs.
+    /// Whether the model is asked to think, or does so unasked, without showing it: what was shown of an answer is then no
+    /// measure of what it costs.
     #[must_use]
-    pub fn may_think_unseen(&self) -> bool {
+    pub fn thinks_unseen(&self) -> bool {
         match self.format {
-            Format::AnthropicMessages => self.thinking_budget.is_some(),
+            Format::AnthropicMessages => self.thinks,
             Format::OpenaiResponses | Format::OpenaiChat => true,
         }
     }
@@ -159,6 +162,7 @@ impl<'b> Foreign<'b> {
                 Format::OpenaiResponses => "max_output_tokens",
             },
             thinking_budget: None,
+            thinks: false,
             bound: PREAMBLE,
         };
         let mut look = Look::new(format);
@@ -203,7 +207,11 @@ impl<'b> Foreign<'b> {
                         "include" if wanted()?.to_string().contains("logprobs") => {
                             return Err(refused("include", TOKEN_BY_TOKEN));
                         }
-                        "thinking" => request.thinking_budget = wanted()?["budget_tokens"].as_u64(),
+                        "thinking" => {
+                            let thinking = wanted()?;
+                            request.thinking_budget = thinking["budget_tokens"].as_u64();
+                            request.thinks = !is_nothing(&thinking) && thinking["type"] != "disabled";
+                        }
                         _ => {}
                     }
                     length += raw.get().len() as u64;

@@ -209,6 +209,13 @@ impl Model {
         }
     }
 
+    /// Whether it may think and show nothing of it: what was shown of a reply is then no measure of what it costs. Only
+    /// Anthropic's can be told not to.
+    #[must_use]
+    pub fn may_think_unseen(&self) -> bool {
+        self.format != Format::AnthropicMessages || self.thinking != Thinking::Off
+    }
+
     /// Names what [`crate::Providers::encode`] makes for this model: models of one dialect are sent the same bytes for the
     /// same message, so stored bytes are kept under this name.
     #[must_use]

@@ -28,17 +28,23 @@ impl Control {
         Ok(self.0.store.check_token(token.expose()).await?)
     }
 
-    /// The first admin and a token of theirs, where there is no user yet: the start of a new installation.
+    /// The first admin, with a token that has this secret, where there is no user yet: the start of a new installation. It is kept
+    /// before it is made: whoever is killed in between begins again, and nobody is left outside.
     ///
     /// # Errors
-    /// The store failed.
-    pub async fn first_admin(&self, name: &str) -> Result<Option<NewToken>, ControlError> {
+    /// The store failed; it could not be kept.
+    pub async fn first_admin<E: From<ControlError>>(
+        &self,
+        name: &str,
+        keep: impl FnOnce(&Secret) -> Result<(), E>,
+    ) -> Result<Option<Secret>, E> {
         let store = &self.0.store;
-        if !store.users(Asker::System, true).await?.is_empty() {
+        let Some(secret) = store.first_secret().await.map_err(ControlError::from)? else {
             return Ok(None);
-        }
-        let user = store.create_user(Asker::System, name, true).await?;
-        Ok(Some(store.create_token(Asker::System, user.id, "first", None).await?))
+        };
+        keep(&secret)?;
+        let made = store.create_first_admin(name, &secret).await;
+        Ok(made.map_err(ControlError::from)?.then_some(secret))
     }
 
     /// Adds a user.

@@ -1,13 +1,13 @@
 //! A call is made: what is said is handed on as it comes, metered, and paid.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use domain::Usage;
 use futures::stream::{self, StreamExt};
 use link::server::ServiceAnswer;
-use llm::{Counted, Reply, StreamEvent};
-use protocol::{ModelRoute, ServiceFailure, StopReason};
+use llm::{Reply, StreamEvent};
+use protocol::{ModelRoute, ServiceFailure};
 use providers::{ModelError, Relay, RelayCall, RelayEvent};
 use serde_json::{Value, json};
 use store::Charge;
@@ -21,7 +21,7 @@ use super::told::Told;
 use super::{Answer, Wanted, whole};
 use crate::Control;
 use crate::live::{Active, Live, lock};
-use crate::money::{self, Meter};
+use crate::money::{self, Meter, Silence};
 
 /// Events that wait for a program to read them; the provider waits then.
 const WAITING: usize = 16;
@@ -78,6 +78,7 @@ impl Control {
         told: &mut Told,
     ) {
         let likely = wanted.request.likely();
+        let silence = Silence::after(Duration::ZERO);
         let asked = tokio::select! {
             biased;
             () = self.no_longer(&wanted.active) => None,
@@ -91,9 +92,12 @@ impl Control {
                 told.bytes = bytes.len() as u64;
                 (vec![money::charge(&wanted.model, &reply, likely)], Ok(whole(bytes)))
             }
-            Some(Err(error)) => (lost(wanted, reserved, &error), Err(failure::of(&error, wanted.route))),
+            Some(Err(error)) => {
+                let charges = lost(wanted, reserved, silence, &error);
+                (charges, Err(failure::of(&error, wanted.route)))
+            }
             None => {
-                let all = unheard(reserved.output);
+                let all = money::unheard(reserved.output);
                 let failure = refused(403, "no_run", "the run has ended");
                 (vec![money::charge(&wanted.model, &all, likely)], Err(failure))
             }
@@ -117,6 +121,8 @@ impl Control {
         told: &mut Told,
     ) {
         let likely = wanted.request.likely();
+        let capped = wanted.active.offer.is_capped().then_some(reserved.amount);
+        let silence = Silence::after(Duration::ZERO);
         let asked = tokio::select! {
             biased;
             () = answer.closed() => None,
@@ -128,16 +134,16 @@ impl Control {
             Some(Err(error)) => {
                 let failure = failure::of(&error, wanted.route);
                 told.fail(&failure);
-                self.settle_call(live, reserved, lost(wanted, reserved, &error), told)
-                    .await;
+                let charges = lost(wanted, reserved, silence, &error);
+                self.settle_call(live, reserved, charges, told).await;
                 let _ = answer.send(Err(failure));
                 return;
             }
             // The provider has the request, and hanging up does not take it back.
             None => {
                 told.fail(&refused(499, "given_up", ""));
-                let capped = wanted.active.offer.is_capped().then_some(reserved.amount);
-                let charge = money::lost(&wanted.model, likely, capped, &[]);
+                let mut charge = money::lost(&wanted.model, likely, silence.total(), capped, &[]);
+                pay_for_thoughts(&mut charge, wanted, reserved);
                 return self.settle_call(live, reserved, vec![charge], told).await;
             }
         };
@@ -150,13 +156,14 @@ impl Control {
             length: None,
             body: pieces.boxed(),
         }));
-        let price = wanted.model.price.filter(|_| wanted.active.offer.is_capped());
-        let meter = price.map(|price| Meter::new(price, likely, reserved.amount));
+        let meter = wanted.model.price.zip(capped);
+        let meter = meter.map(|(price, most)| Meter::new(price, likely, most));
         let mut spoken = Spoken {
             route: wanted.route,
             masked: Masked::new(wanted.route, self.0.secrecy.masks()),
             hides_usage: wanted.route == ModelRoute::ChatCompletions && !wanted.request.wants_usage,
             meter,
+            silence,
             send,
             events: 0,
             bytes: 0,
@@ -184,15 +191,18 @@ impl Control {
                 relay.partial()
             }
         };
+        let silence = spoken.silence.total();
         // Hung up before it is paid: nothing more is said.
         drop(relay);
         told.bytes = spoken.bytes;
         self.learn(live, wanted, &reply);
-        let mut charge = money::charge(&wanted.model, &reply, likely);
-        // What a model thinks unseen is billed, and nobody told how much it was: whoever hangs up pays what was set aside.
-        if !is_whole && charge.estimated && wanted.request.may_think_unseen() {
-            charge.cost = charge.cost.max(reserved.amount);
-        }
+        let charge = if is_whole {
+            money::charge(&wanted.model, &reply, likely)
+        } else {
+            let mut charge = money::cut(&wanted.model, &reply, likely, silence, capped, &[]);
+            pay_for_thoughts(&mut charge, wanted, reserved);
+            charge
+        };
         self.settle_call(live, reserved, vec![charge], told).await;
     }
 
@@ -224,24 +234,18 @@ impl Control {
     }
 }
 
-/// What an attempt is charged of which nothing came back.
-fn lost(wanted: &Wanted<'_>, reserved: &Reserved, error: &ModelError) -> Vec<Charge> {
-    let capped = wanted.active.offer.is_capped().then_some(reserved.amount);
-    let lost = || money::lost(&wanted.model, wanted.request.likely(), capped, &[]);
-    error.may_have_cost().then(lost).into_iter().collect()
+/// What a model thinks unseen is billed, and nobody told how much it was: whoever hangs up pays what was set aside.
+fn pay_for_thoughts(charge: &mut Charge, wanted: &Wanted<'_>, reserved: &Reserved) {
+    if charge.estimated && wanted.request.thinks_unseen() {
+        charge.cost = charge.cost.max(reserved.amount);
+    }
 }
 
-/// A reply of which nobody knows more than how long it can be.
-fn unheard(output: u64) -> Reply {
-    Reply {
-        blocks: Vec::new(),
-        stop: StopReason::Pause,
-        usage: Usage {
-            output,
-            ..Usage::default()
-        },
-        counted: Counted::ByUs,
-    }
+/// What an attempt is charged of which nothing came back.
+fn lost(wanted: &Wanted<'_>, reserved: &Reserved, silence: Silence, error: &ModelError) -> Vec<Charge> {
+    let capped = wanted.active.offer.is_capped().then_some(reserved.amount);
+    let lost = || money::lost(&wanted.model, wanted.request.likely(), silence.total(), capped, &[]);
+    error.may_have_cost().then(lost).into_iter().collect()
 }
 
 /// What a program is told.
@@ -251,6 +255,7 @@ struct Spoken {
     /// It did not ask how many tokens there were.
     hides_usage: bool,
     meter: Option<Meter>,
+    silence: Silence,
     send: mpsc::Sender<Bytes>,
     events: u64,
     bytes: u64,
@@ -283,6 +288,9 @@ impl Spoken {
                 Ok(None) => return End::Whole(relay.partial()),
                 Err(error) => return End::Failed(failure::of(&error, self.route)),
             };
+            if !event.said.is_empty() {
+                self.silence.end();
+            }
             let mut within = true;
             let mut done = None;
             for said in std::mem::take(&mut event.said) {

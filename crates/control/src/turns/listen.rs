@@ -15,7 +15,7 @@ use super::Speaking;
 use crate::Control;
 use crate::live::{Live, lock};
 use crate::masks::Words;
-use crate::money::Meter;
+use crate::money::{Meter, Silence};
 
 /// What is said is kept when it is this old, or this long.
 const KEPT_EVERY: Duration = Duration::from_secs(1);
@@ -53,6 +53,15 @@ impl Heard {
     }
 }
 
+/// What nobody heard of a model, and may have to be paid for.
+#[derive(Default)]
+pub(super) struct Unheard {
+    /// How long it said nothing.
+    pub(super) silence: Duration,
+    /// The same of attempts of which nothing came back.
+    pub(super) lost: Vec<Duration>,
+}
+
 /// Why a model was hung up on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Why {
@@ -72,8 +81,7 @@ impl Why {
 }
 
 impl Control {
-    /// Asks a model, and shows what it says as `message`. Beside what came of it: how many attempts may have to be paid for
-    /// though nothing came back.
+    /// Asks a model, and shows what it says as `message`.
     pub(super) async fn listen(
         &self,
         live: &Live,
@@ -82,15 +90,17 @@ impl Control {
         model: &std::sync::Arc<Model>,
         body: Bytes,
         meter: Option<Meter>,
-    ) -> (Heard, u32) {
+    ) -> (Heard, Unheard) {
         if speaking.cut.is_cancelled() {
-            return (Heard::Cut(None, Why::Stale), 0);
+            return (Heard::Cut(None, Why::Stale), Unheard::default());
         }
         let mut span = self.0.traces.begin("model", speaking.place.any_beneath());
         span.set("gen_ai.request.model", model.name.as_str());
-        let mut lost = 0;
+        let mut lost = Vec::new();
+        let mut silence = Silence::after(Duration::ZERO);
         let on_retry = |retry: Retry| {
-            lost += u32::from(retry.may_have_cost);
+            lost.extend(retry.may_have_cost.then(|| silence.total()));
+            silence = Silence::after(retry.delay);
             self.tell_retry(live, model, retry.reason);
         };
         let asked = tokio::select! {
@@ -108,22 +118,23 @@ impl Control {
                     text: masks.words(),
                     thinking: masks.words(),
                 };
-                let heard = self.hear(&mut shown, opened.0, stream, meter).await;
+                let heard = self.hear(&mut shown, opened.0, stream, meter, &mut silence).await;
                 shown.finish();
                 heard
             }
             Some(Err(error)) => {
-                lost += u32::from(error.may_have_cost());
+                lost.extend(error.may_have_cost().then(|| silence.total()));
                 Heard::Failed(error, None)
             }
             // The provider has the request, and hanging up does not take it back.
             None => {
-                lost += 1;
+                lost.push(silence.total());
                 Heard::Cut(None, Why::Stale)
             }
         };
         heard.trace(&mut span);
-        (heard, lost)
+        let silence = silence.total();
+        (heard, Unheard { silence, lost })
     }
 
     async fn hear(
@@ -132,6 +143,7 @@ impl Control {
         turn: TurnId,
         mut stream: ModelStream,
         mut meter: Option<Meter>,
+        silence: &mut Silence,
     ) -> Heard {
         let speaking = shown.speaking;
         let (mut unkept, mut kept) = (0, 0);
@@ -155,6 +167,7 @@ impl Control {
                 Ok(None) => return Heard::Reply(stream.partial()),
                 Err(error) => return Heard::Failed(error, Some(stream.partial())),
             };
+            silence.end();
             let within = meter.as_mut().is_none_or(|meter| meter.hear(&event));
             match event {
                 StreamEvent::Text(words) => unkept += shown.say(words),

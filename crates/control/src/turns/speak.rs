@@ -102,15 +102,17 @@ impl Control {
                     .filter(|_| active.offer.is_capped())
                     .map(|price| Meter::new(price, likely, left));
                 let opened = (claim.id, claim.opens);
-                let (heard, lost) = self.listen(live, speaking, opened, model, body, meter).await;
-                let told = match &heard {
-                    Heard::Reply(reply) | Heard::Cut(Some(reply), _) | Heard::Failed(_, Some(reply)) => Some(reply),
-                    Heard::Cut(None, _) | Heard::Failed(_, None) => None,
-                };
-                charges.extend(told.map(|reply| money::charge(model, reply, likely)));
-                for _ in 0..lost {
-                    let reserved = active.offer.is_capped().then_some(claim.reserved);
-                    charges.push(money::lost(model, likely, reserved, charges));
+                let (heard, unheard) = self.listen(live, speaking, opened, model, body, meter).await;
+                let reserved = active.offer.is_capped().then_some(claim.reserved);
+                match &heard {
+                    Heard::Reply(reply) => charges.push(money::charge(model, reply, likely)),
+                    Heard::Cut(Some(reply), _) | Heard::Failed(_, Some(reply)) => {
+                        charges.push(money::cut(model, reply, likely, unheard.silence, reserved, charges));
+                    }
+                    Heard::Cut(None, _) | Heard::Failed(_, None) => {}
+                }
+                for silence in unheard.lost {
+                    charges.push(money::lost(model, likely, silence, reserved, charges));
                 }
                 let (error, partial) = match heard {
                     Heard::Reply(reply) => {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use control::NewPrompt;
 use domain::{Delivery, Door, Event, Money, RunState};
@@ -306,6 +306,46 @@ async fn threat_129_a_call_that_nobody_answered_is_charged_its_input() {
     let spend = world.store.session_spend(Asker::System, first.session).await.unwrap();
     assert_eq!(spend.reserved, Money::ZERO);
     world.assert_whole(first.session).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn threat_129_who_cuts_a_model_that_may_think_unseen_pays_for_its_silence() {
+    let world = World::new(Differs {
+        config: |config| config.caps.session = Some(Money::dollars(10)),
+        ..Differs::default()
+    })
+    .await;
+    // Before its first word, and between two.
+    for (number, answer) in [Answer::Silent, Answer::Stall(Speech::text("On and on"), 3)]
+        .into_iter()
+        .enumerate()
+    {
+        world.models.next(answer);
+        let accepted = world.prompt("go").await;
+        testkit::eventually_async("the model to be asked", async || {
+            (world.models.count() > number as u64).then_some(())
+        })
+        .await;
+        let asked = Instant::now();
+        testkit::eventually_async("two seconds to pass, in which it may think", async || {
+            (asked.elapsed() > Duration::from_secs(2)).then_some(())
+        })
+        .await;
+        let cancelled = world.control.cancel(world.asker, accepted.session, "enough").await;
+        assert_eq!(cancelled.unwrap().unwrap().state, RunState::Cancelled);
+        let entry = testkit::eventually_async("the call to be charged", async || {
+            world.ledger().await.get(number).cloned()
+        })
+        .await;
+        assert!(entry.estimated, "{entry:?}");
+        assert!(entry.cost >= Money(1_000 * 15_000), "{entry:?}");
+        let spend = world
+            .store
+            .session_spend(Asker::System, accepted.session)
+            .await
+            .unwrap();
+        assert_eq!((spend.spent, spend.reserved), (entry.cost, Money::ZERO));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

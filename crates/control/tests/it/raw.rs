@@ -407,6 +407,46 @@ async fn threat_129_who_hangs_up_pays_and_so_does_who_is_told_of_no_tokens() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn threat_129_who_hangs_up_on_a_model_that_thinks_unseen_pays_what_was_set_aside() {
+    for (model, route, _) in DIALECTS {
+        let (world, accepted, client) = running(Differs {
+            model,
+            config: |config| config.caps.session = Some(Money::dollars(10)),
+            ..Differs::default()
+        })
+        .await;
+        let (before, count) = (world.ledger().await.len(), world.models.count());
+        let mut body = body(route, "think");
+        if route == ModelRoute::Messages {
+            body["thinking"] = json!({"type": "adaptive"});
+        }
+        // Before anything came of it.
+        world.models.next(Answer::Silent);
+        {
+            let mut asked = Box::pin(begun(&client, route, &body));
+            let under_way = testkit::eventually_async("the model to be asked", async || {
+                (world.models.count() > count).then_some(())
+            });
+            tokio::select! {
+                answered = &mut asked => panic!("{:?}", answered.is_ok()),
+                () = under_way => {}
+            }
+        }
+        told(&world, &accepted, 1).await;
+        // And after its first words.
+        world.models.next(Answer::Stall(Speech::text("Hm. "), 3));
+        drop(begun(&client, route, &body).await.unwrap());
+        told(&world, &accepted, 2).await;
+        let entries = world.ledger().await.split_off(before);
+        assert_eq!(entries.len(), 2, "{route:?}: {entries:?}");
+        for entry in &entries {
+            assert!(entry.cost >= Money(1_000 * 15_000), "{route:?}: {entry:?}");
+        }
+        over(&world, &accepted).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn threat_131_what_a_provider_counted_beyond_the_bytes_is_expected_again() {
     let (world, accepted, client) = running(Differs {
         config: |config| config.caps.session = Some(Money(600_000_000)),
