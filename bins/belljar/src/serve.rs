@@ -14,7 +14,7 @@ use control::{Base, Callable, Control, Outside};
 use dial::{Dialer, SystemResolver};
 use host::HostClient;
 use lifecycle::Tasks;
-use secret::{Custody, Source};
+use secret::{Custody, Secret, Source};
 use secrets::{Environment, Local};
 use store::Store;
 use tokio::net::TcpListener;
@@ -194,17 +194,18 @@ fn described(name: &str, model: &Model, default: bool) -> http_api::Model {
 
 /// At the very first start: makes the first admin and a token, keeps it for this machine's root, and shows it once.
 async fn first_token(settings: &Settings, control: &Control) -> anyhow::Result<()> {
-    let Some(new) = control.first_admin("admin").await? else {
-        return Ok(());
-    };
     let path = places::first_token(settings);
-    write_secret(&path, new.secret.expose())
-        .with_context(|| format!("cannot keep the first token in {}", path.display()))?;
-    let _gone = cli::line(format_args!(
-        "token of the first admin, shown this once (root of this machine finds it in {}):\n  {}",
-        path.display(),
-        new.secret.expose()
-    ));
+    let keep = |secret: &Secret| {
+        write_secret(&path, secret.expose())
+            .with_context(|| format!("cannot keep the first token in {}", path.display()))
+    };
+    if let Some(secret) = control.first_admin("admin", keep).await? {
+        let _gone = cli::line(format_args!(
+            "token of the first admin, shown this once (root of this machine finds it in {}):\n  {}",
+            path.display(),
+            secret.expose()
+        ));
+    }
     Ok(())
 }
 
@@ -216,5 +217,6 @@ fn write_secret(path: &Path, secret: &str) -> std::io::Result<()> {
         .mode(0o600)
         .open(path)?;
     writeln!(file, "{secret}")?;
-    file.sync_all()
+    file.sync_all()?;
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }

@@ -6,10 +6,14 @@ use serde_json::json;
 
 use crate::batch::binds;
 use crate::row::Row;
+use crate::writer::Work;
 use crate::{Asker, AuditEntry, Store, StoreError, User, audit, chain, users};
 
 /// The longest label, in bytes.
 const LONGEST_LABEL: usize = 100;
+
+/// How users' tokens begin.
+pub(crate) const WORD: &str = "blj";
 
 /// A user's token, without what opens the door.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -131,29 +135,8 @@ impl Store {
             if work.one(there, binds![user])?.is_none() {
                 return Err(users::not_found(user));
             }
-            let token = Token {
-                id: TokenId::new(),
-                user,
-                label,
-                created: work.now,
-                expires,
-                revoked: None,
-            };
-            let secret = new_secret("blj");
-            work.batch.add(
-                "INSERT INTO tokens (id, user_id, label, trigger_name, hash, created, expires) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-                binds![
-                    token.id,
-                    user,
-                    token.label.as_str(),
-                    trigger.as_str(),
-                    chain::digest(secret.expose().as_bytes()),
-                    token.created,
-                    token.expires
-                ],
-            );
-            let detail = json!({ "user": user, "label": token.label, "trigger": trigger, "expires": token.expires });
-            let entry = AuditEntry::new("token.created", format!("token:{}", token.id), detail);
+            let secret = new_secret(WORD);
+            let (token, entry) = add(work, &secret, user, label, &trigger, expires);
             audit::append(work, asker, &[entry])?;
             Ok(NewToken { token, secret })
         })
@@ -239,6 +222,40 @@ impl Token {
             revoked: row.time_or_none("revoked")?,
         })
     }
+}
+
+/// Adds a token to what is written, and says so.
+pub(crate) fn add(
+    work: &mut Work,
+    secret: &Secret,
+    user: UserId,
+    label: String,
+    trigger: &str,
+    expires: Option<Timestamp>,
+) -> (Token, AuditEntry) {
+    let token = Token {
+        id: TokenId::new(),
+        user,
+        label,
+        created: work.now,
+        expires,
+        revoked: None,
+    };
+    work.batch.add(
+        "INSERT INTO tokens (id, user_id, label, trigger_name, hash, created, expires) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        binds![
+            token.id,
+            user,
+            token.label.as_str(),
+            trigger,
+            chain::digest(secret.expose().as_bytes()),
+            token.created,
+            token.expires
+        ],
+    );
+    let detail = json!({ "user": user, "label": token.label, "trigger": trigger, "expires": token.expires });
+    let entry = AuditEntry::new("token.created", format!("token:{}", token.id), detail);
+    (token, entry)
 }
 
 /// 256 bits that nobody can guess, behind a word that scanners for lost secrets can look for.

@@ -1,11 +1,13 @@
 //! Users.
 
 use domain::{Timestamp, UserId};
+use secret::Secret;
 use serde_json::json;
 
 use crate::batch::binds;
 use crate::row::Row;
-use crate::{Asker, AuditEntry, Store, StoreError, audit};
+use crate::writer::Work;
+use crate::{Asker, AuditEntry, Store, StoreError, audit, tokens};
 
 /// The longest name, in bytes.
 const LONGEST_NAME: usize = 100;
@@ -24,6 +26,8 @@ pub struct User {
     /// When they were removed.
     pub removed: Option<Timestamp>,
 }
+
+const ANYBODY: &str = "SELECT id FROM users LIMIT 1";
 
 impl Store {
     /// Adds a user. Audited.
@@ -48,21 +52,37 @@ impl Store {
                     reason: format!("there is a user {name:?} already"),
                 });
             }
-            let user = User {
-                id: UserId::new(),
-                name,
-                admin,
-                created: work.now,
-                removed: None,
-            };
-            work.batch.add(
-                "INSERT INTO users (id, name, admin, created) VALUES ($1, $2, $3, $4)",
-                binds![user.id, user.name.as_str(), user.admin, user.created],
-            );
-            let detail = json!({ "name": user.name, "admin": user.admin });
-            let entry = AuditEntry::new("user.created", format!("user:{}", user.id), detail);
+            let (user, entry) = add(work, name, admin);
             audit::append(work, asker, &[entry])?;
             Ok(user)
+        })
+        .await
+    }
+
+    /// A secret for [`Store::create_first_admin`]; none where there is a user already, or was one.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn first_secret(&self) -> Result<Option<Secret>, StoreError> {
+        let there = self.read_one("look for a user", ANYBODY, binds![]).await?;
+        Ok(there.is_none().then(|| tokens::new_secret(tokens::WORD)))
+    }
+
+    /// Adds the first user, an admin, with a token that has this secret, both or none. False where there is a user already, or was
+    /// one. Audited.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn create_first_admin(&self, name: &str, secret: &Secret) -> Result<bool, StoreError> {
+        let (name, secret) = (name.to_owned(), secret.clone());
+        self.write("add the first admin", move |work| {
+            if work.one(ANYBODY, binds![])?.is_some() {
+                return Ok(false);
+            }
+            let (user, added) = add(work, name, true);
+            let (_, made) = tokens::add(work, &secret, user.id, "first".to_owned(), "first", None);
+            audit::append(work, Asker::System, &[added, made])?;
+            Ok(true)
         })
         .await
     }
@@ -141,6 +161,24 @@ impl User {
             removed: row.time_or_none("removed")?,
         })
     }
+}
+
+/// Adds a user to what is written, and says so.
+fn add(work: &mut Work, name: String, admin: bool) -> (User, AuditEntry) {
+    let user = User {
+        id: UserId::new(),
+        name,
+        admin,
+        created: work.now,
+        removed: None,
+    };
+    work.batch.add(
+        "INSERT INTO users (id, name, admin, created) VALUES ($1, $2, $3, $4)",
+        binds![user.id, user.name.as_str(), user.admin, user.created],
+    );
+    let detail = json!({ "name": user.name, "admin": user.admin });
+    let entry = AuditEntry::new("user.created", format!("user:{}", user.id), detail);
+    (user, entry)
 }
 
 pub(crate) fn not_found(user: UserId) -> StoreError {

@@ -9,8 +9,7 @@ use tokio::process::Child;
 
 use crate::program::{belljar, run};
 
-/// A control plane whose host agent is not there: everything but sandboxes works.
-async fn serve(folder: &Path) -> (Child, String, Vec<String>) {
+fn configure(folder: &Path) {
     let script = folder.join("script.yaml");
     std::fs::write(&script, "steps:\n  - text: hello\n").unwrap();
     let text = format!(
@@ -19,6 +18,11 @@ async fn serve(folder: &Path) -> (Child, String, Vec<String>) {
         "ab".repeat(32),
     );
     std::fs::write(folder.join("belljar.toml"), text).unwrap();
+}
+
+/// A control plane whose host agent is not there: everything but sandboxes works.
+async fn serve(folder: &Path) -> (Child, String, Vec<String>) {
+    configure(folder);
     let mut child = belljar(folder).arg("serve").stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut said = Vec::new();
@@ -32,6 +36,32 @@ async fn serve(folder: &Path) -> (Child, String, Vec<String>) {
         }
         said.push(line);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_that_could_not_keep_the_token_is_no_first_start() {
+    let folder = tempdir().unwrap();
+    configure(folder.path());
+    let place = folder.path().join("control/admin-token");
+    std::fs::create_dir_all(&place).unwrap();
+    let mut first = belljar(folder.path());
+    first.arg("serve");
+    let first = run(first, "").await;
+    assert!(
+        first.code == 1 && first.notes.contains(place.to_str().unwrap()),
+        "{first:?}"
+    );
+    std::fs::remove_dir(&place).unwrap();
+    let (mut child, url, said) = serve(folder.path()).await;
+    let token = said.last().expect("the first token").trim();
+    let mut users = belljar(folder.path());
+    users
+        .args(["user", "list"])
+        .env("BELLJAR_URL", &url)
+        .env("BELLJAR_TOKEN", token);
+    let listed = run(users, "").await;
+    assert!(listed.code == 0 && listed.out.contains("admin"), "{listed:?}");
+    child.kill().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Base, Config, Control, Outside};
+use control::{Base, Config, Control, ControlError, Outside};
 use lifecycle::Tasks;
 use providers::{Model, ModelSettings, ProviderKind, Providers, RetryLimits, SettingsPrice, Timeouts};
 use reqwest::{Method, RequestBuilder, Response};
@@ -78,11 +78,10 @@ impl World {
         .unwrap();
 
         let admin = control
-            .first_admin("admin")
+            .first_admin("admin", |_| Ok::<_, ControlError>(()))
             .await
             .unwrap()
             .expect("the first start")
-            .secret
             .expose()
             .to_owned();
         let mut tokens = Vec::new();

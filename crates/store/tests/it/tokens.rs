@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use domain::{SandboxId, SessionId};
-use store::{Asker, Identity, Store, StoreError, TokenState};
+use store::{Asker, AuditFilter, AuditFrom, Config, Identity, Store, StoreError, TokenState};
 
 use crate::parts::{Place, SYSTEM};
 
@@ -293,4 +293,28 @@ async fn a_removed_user_comes_in_no_more_and_the_last_admin_stays() {
         Err(StoreError::Conflict { .. })
     ));
     assert!(place.store.create_user(SYSTEM, " ", false).await.is_err());
+}
+
+#[tokio::test]
+async fn the_first_admin_comes_with_their_token_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(Config::new(folder.path().join("belljar.db")))
+        .await
+        .unwrap();
+    let lost = store.first_secret().await.unwrap().expect("nobody is there");
+    // Whoever kept it was killed, and begins again.
+    let kept = store.first_secret().await.unwrap().expect("nobody is there");
+    assert!(store.create_first_admin("admin", &kept).await.unwrap());
+    unauthorized(store.check_token(lost.expose()).await);
+    let identity = store.check_token(kept.expose()).await.unwrap();
+    assert!(identity.user.admin && identity.user.name == "admin");
+    assert!(store.first_secret().await.unwrap().is_none());
+    assert!(!store.create_first_admin("eve", &lost).await.unwrap());
+    unauthorized(store.check_token(lost.expose()).await);
+    let page = store
+        .audit_page(SYSTEM, AuditFilter::default(), AuditFrom::Newest, 10)
+        .await
+        .unwrap();
+    let told: Vec<_> = page.records.iter().map(|record| record.entry.action.as_str()).collect();
+    assert_eq!(told, ["token.created", "user.created"]);
 }
