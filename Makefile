@@ -1,7 +1,7 @@
 # make demo       a bare machine to a first job done
 # make test       what CI runs
 # make test-full  the same tests with the big numbers
-# make bench      every measure beside its peers (ONLY=S1,G2 for some)
+# make bench      every measure beside its peers but P3, a fresh clone to a first job (ONLY=P3; ONLY=S1,G2 for some)
 # make check      quick: formatting, lints, the plan of the house
 
 CARGO ?= cargo

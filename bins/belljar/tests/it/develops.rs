@@ -46,11 +46,56 @@ async fn the_loop_runs_here_with_tools_in_the_current_folder() {
     assert!(came.notes.contains("✓ safebash wc -c belljar.toml"), "{came:?}");
     assert!(came.notes.contains("2 model calls"), "{came:?}");
     models.assert_nothing_refused();
-    let told = models.received()[1].body.to_string();
-    assert!(
-        !told.contains("/root/"),
-        "the jail does not see people's folders: {told}"
+}
+
+/// What code sees of the machine: a file of somebody's, processes, and ways out.
+const LOOK: &str = r#"
+const fs = require("node:fs");
+const processes = fs.readdirSync("/proc").filter((name) => /^\d+$/.test(name));
+const commands = processes.map((pid) => {
+  try { return fs.readFileSync(`/proc/${pid}/cmdline`, "utf8"); } catch { return ""; }
+});
+return {
+  file: fs.existsSync("SOMEBODYS"),
+  ours: fs.existsSync("belljar.toml"),
+  asker: commands.some((command) => command.includes("look" + " around")),
+  ways: Object.keys(require("node:os").networkInterfaces()).filter((name) => name !== "lo"),
+};
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_sees_the_current_folder_and_nothing_else_of_the_machine() {
+    let (folder, somebodys) = (tempdir().unwrap(), tempdir().unwrap());
+    let secret = somebodys.path().join("secret");
+    std::fs::write(&secret, "of somebody").unwrap();
+    let node = testkit::miniature().rootfs().join("usr/local/bin/node");
+    std::fs::create_dir(folder.path().join("bin")).unwrap();
+    std::fs::copy(node, folder.path().join("bin/node")).unwrap();
+    let path = format!(
+        "{}:{}",
+        folder.path().join("bin").display(),
+        std::env::var("PATH").unwrap()
     );
+    let code = LOOK.replace("SOMEBODYS", secret.to_str().unwrap());
+    for (jail, sees) in [(true, false), (false, true)] {
+        let models = ModelServer::start().await;
+        configure(folder.path(), "", &[("m", &models)]);
+        models.next(Answer::Say(Speech::text("").call("c1", "exec", &json!({"code": code}))));
+        models.next(Answer::text("Looked."));
+        let mut dev = belljar(folder.path());
+        dev.args(["dev", "look around"])
+            .args((!jail).then_some("--no-jail"))
+            .env("KEY_0", models.key())
+            .env("PATH", &path);
+        let came = run(dev, "").await;
+        assert_eq!(came.code, 0, "{came:?}");
+        let told = models.received()[1].body.to_string();
+        let seen = |name: &str, value: &str| told.contains(&format!("\\\"{name}\\\":{value}"));
+        assert!(seen("ours", "true"), "{told}");
+        assert!(seen("file", &sees.to_string()), "with a jail: {jail}: {told}");
+        assert!(seen("asker", &sees.to_string()), "with a jail: {jail}: {told}");
+        assert!(!jail || seen("ways", "[]"), "{told}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
