@@ -9,6 +9,7 @@ mod body;
 mod exchange;
 mod facts;
 mod frames;
+mod method_key;
 pub(crate) mod path;
 mod pool;
 mod select;

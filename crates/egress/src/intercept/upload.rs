@@ -11,6 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use protocol::PLACEHOLDER;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::method_key::MethodKey;
 use crate::inject::Substitute;
 use crate::inject::chunked::Resign;
 use crate::inject::placeholder::Scan;
@@ -47,15 +48,20 @@ pub(super) enum UploadError {
 
 /// What is looked for in a body, and how it is refused when it comes.
 pub(super) struct Watch {
-    scan: Scan,
+    wanted: Wanted,
     denied: fn(&str) -> Denied,
+}
+
+enum Wanted {
+    Word(Scan),
+    MethodKey(MethodKey),
 }
 
 impl Watch {
     /// For the placeholder, in a body that no rule fills in.
     pub(super) fn placeholder() -> Self {
         Self {
-            scan: Scan::new(PLACEHOLDER.as_bytes()),
+            wanted: Wanted::Word(Scan::new(PLACEHOLDER.as_bytes())),
             denied: unbound_in_body,
         }
     }
@@ -63,8 +69,23 @@ impl Watch {
     /// For a form's field that asks for another method.
     pub(super) fn method() -> Self {
         Self {
-            scan: Scan::new(b"_method"),
+            wanted: Wanted::Word(Scan::new(b"_method")),
             denied: other_method,
+        }
+    }
+
+    /// The same in JSON.
+    pub(super) fn method_key() -> Self {
+        Self {
+            wanted: Wanted::MethodKey(MethodKey::default()),
+            denied: other_method,
+        }
+    }
+
+    fn finds(&mut self, piece: &Bytes) -> bool {
+        match &mut self.wanted {
+            Wanted::Word(scan) => scan.found(piece),
+            Wanted::MethodKey(key) => key.found(piece),
         }
     }
 }
@@ -73,11 +94,11 @@ fn unbound_in_body(rule: &str) -> Denied {
     super::exchange::unbound("body", rule)
 }
 
-/// A form asks for another method than its request has.
+/// A form, or JSON, asks for another method than its request has.
 pub(super) fn other_method(rule: &str) -> Denied {
     Denied::new(
         Code::NotInRule,
-        "the form asks for another method than the request has",
+        "the body asks for another method than the request has",
         format!("leave _method out, or ask for the rule {rule} to allow every method"),
     )
     .by(rule)
@@ -249,7 +270,7 @@ impl Body for Upload {
             let found = this
                 .watches
                 .iter_mut()
-                .find_map(|watch| watch.scan.found(&data).then_some(watch.denied));
+                .find_map(|watch| watch.finds(&data).then_some(watch.denied));
             if let Some(denied) = found {
                 let denied = denied(&this.rule);
                 return this.refuse(denied);

@@ -218,11 +218,12 @@ fn check_media(rule: &Rule, head: &Head) -> Result<(), Denied> {
         return refused("what the request's body is cannot be read", "send a plain Content-Type");
     };
     let media = media.trim_start().to_ascii_lowercase();
-    let is_form = media.starts_with("multipart/") || media.starts_with("application/x-www-form-urlencoded");
+    let is_form =
+        media.starts_with("multipart/") || media.starts_with("application/x-www-form-urlencoded") || is_json(&media);
     let mut encodings = head.headers.get_all(header::CONTENT_ENCODING).iter();
     if is_form && encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return refused(
-            "the request's form is encoded, so that no method in it can be seen",
+            "the request's body is encoded, so that no method in it can be seen",
             "send it as it is, without Content-Encoding",
         );
     }
@@ -235,14 +236,21 @@ fn watches(rule: &Rule, head: &Head) -> Vec<Watch> {
     if !rule.fills_body() {
         watches.push(Watch::placeholder());
     }
-    let media = head
-        .headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|media| media.to_str().ok());
-    if rule.methods.is_some() && media.is_some_and(|media| media.to_ascii_lowercase().starts_with("multipart/")) {
+    let media = head.headers.get(header::CONTENT_TYPE);
+    let media = media.and_then(|media| media.to_str().ok()).unwrap_or_default();
+    let media = media.to_ascii_lowercase();
+    if rule.methods.is_some() && media.starts_with("multipart/") {
         watches.push(Watch::method());
     }
+    if rule.methods.is_some() && is_json(&media) {
+        watches.push(Watch::method_key());
+    }
     watches
+}
+
+/// Whether frameworks take this media type, in lower case, for JSON.
+fn is_json(media: &str) -> bool {
+    media.contains("/json") || media.contains("+json")
 }
 
 /// Takes out what is not the upstream's business (threats 32, 37, 44).

@@ -145,13 +145,23 @@ async fn threat_032_a_method_is_what_it_says_and_nothing_else() {
             .await;
         assert_eq!(reply.code(), "not_in_rule", "{body}");
     }
+    for media in ["application/json", "Application/vnd.api+JSON; charset=utf-8"] {
+        for body in [r#"{"a":1,"_method":"DELETE"}"#, r#"{"\u005fmeth\u006fd" : "DELETE"}"#] {
+            let headers = [("content-type", media)];
+            let reply = house
+                .ask("api.bound.test", request("POST", "api.bound.test", "/", &headers, body))
+                .await;
+            assert_eq!(reply.code(), "not_in_rule", "{media}: {body}");
+        }
+    }
     let parts = [("content-type", "multipart/form-data; boundary=b")];
     let body = "--b\r\ncontent-disposition: form-data; name=\"_method\"\r\n\r\nDELETE\r\n--b--\r\n";
     let reply = house
         .ask("api.bound.test", request("POST", "api.bound.test", "/", &parts, body))
         .await;
     assert_eq!(reply.code(), "not_in_rule");
-    let disguises: [&[(&str, &str)]; 3] = [
+    let disguises: [&[(&str, &str)]; 4] = [
+        &[("content-type", "application/json"), ("content-encoding", "gzip")],
         &[
             ("content-type", "text/plain"),
             ("content-type", "application/x-www-form-urlencoded"),
