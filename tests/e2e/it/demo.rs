@@ -5,28 +5,33 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::Value;
 use testkit::free_port;
+use testkit::model_server::{Answer, ModelServer};
 
 use crate::leftovers;
 use crate::processes;
 use crate::program::{belljar, runtime};
 
-/// Plays the demo twice, in mounts of its own, does what its last lines say, and tells who the control plane was.
+/// Plays the demo twice, and twice with a model of somebody's, in mounts of its own, does what its last lines say, and tells who the control plane was.
 const STEPS: &str = r#"
 set -euo pipefail
 mkdir -p /run/belljar
 mount -t tmpfs none /run/belljar
 scripts/demo > "$OUT/first"
 scripts/demo > "$OUT/second"
+cp -r "$BELLJAR_DEMO_RESULTS" "$OUT/kept"
+ANTHROPIC_API_KEY="$KEY" ANTHROPIC_BASE_URL="$MODELS" scripts/demo > "$OUT/anthropic"
+OPENAI_API_KEY="$KEY" OPENAI_BASE_URL="$MODELS/v1" scripts/demo > "$OUT/openai"
 pid=$(cat "$BELLJAR_DEMO_DATA/demo.pid")
 for process in "$pid" $(pgrep --parent "$pid"); do
   echo "$(tr '\0' ' ' < /proc/$process/cmdline | cut -d' ' -f2) $(stat --format %U /proc/$process)"
 done > "$OUT/users"
-eval "$(sed -n 's/^  export/export/p' "$OUT/second")"
+eval "$(sed -n 's/^  export/export/p' "$OUT/openai")"
 belljar sandbox list > "$OUT/sandboxes"
-eval "$(sed -n 's/^Stop it: *//p' "$OUT/second")"
+eval "$(sed -n 's/^Stop it: *//p' "$OUT/openai")"
 tail --pid="$pid" -f /dev/null
-eval "$(sed -n 's/^Remove it, stopped: *//p' "$OUT/second")"
+eval "$(sed -n 's/^Remove it, stopped: *//p' "$OUT/openai")"
 findmnt --noheadings --output TARGET | grep -F "$BELLJAR_DEMO_DATA" > "$OUT/left" || true
 "#;
 
@@ -93,6 +98,11 @@ fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
     // The control plane's user walks in.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(place.folder.path(), open).expect("open a folder");
+    let runtime = tokio::runtime::Runtime::new().expect("make a runtime");
+    let models = runtime.block_on(ModelServer::start());
+    for _ in 0..2 {
+        models.next(Answer::text("It rained a lot."));
+    }
     let output = Command::new("setsid")
         .args(["unshare", "--mount", "bash", "-c", STEPS])
         .current_dir(&root)
@@ -101,6 +111,8 @@ fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
         .env("BELLJAR_DEMO_RESULTS", place.path("results"))
         .env("BELLJAR_DEMO_PORT", free_port().to_string())
         .env("BELLJAR_DEMO_PROGRAMS", place.folder.path())
+        .env("MODELS", models.base_url())
+        .env("KEY", models.key())
         .env_remove("ANTHROPIC_API_KEY")
         .env_remove("OPENAI_API_KEY")
         .env_remove("OPENAI_BASE_URL")
@@ -117,7 +129,20 @@ fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
     assert!(said.contains("3 model calls"), "what it cost: {said}");
     let builds = said.matches("packages of Debian").count();
     assert_eq!(builds, 1, "the second time the image is there: {said}");
-    let table = place.text("results/monthly.csv");
+    for (name, model, asked) in [
+        ("anthropic", "Claude", "claude-"),
+        ("openai", "at http://127.0.0.1", "gpt-"),
+    ] {
+        let told = place.text(name);
+        assert!(told.contains("It runs already, with another configuration"), "{told}");
+        assert!(told.contains(model) && told.contains("It rained a lot."), "{told}");
+        assert!(told.contains("The model wrote no report/monthly.csv"), "{told}");
+        let received = models.received();
+        let is_asked = |body: &Value| body["model"].as_str().is_some_and(|name| name.starts_with(asked));
+        assert!(received.iter().any(|received| is_asked(&received.body)), "{name}");
+    }
+    models.assert_nothing_refused();
+    let table = place.text("kept/monthly.csv");
     let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let column = rows
         .next()
@@ -137,7 +162,7 @@ fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
             drawn[month]
         );
     }
-    let chart = fs::read(place.path("results/rain-and-warmth.png")).expect("read the chart");
+    let chart = fs::read(place.path("kept/rain-and-warmth.png")).expect("read the chart");
     assert!(
         chart.starts_with(b"\x89PNG\r\n\x1a\n") && chart.len() > 2_000,
         "{}",

@@ -1,6 +1,7 @@
 //! What people do with Belljar all day.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -276,14 +277,29 @@ fn mistakes_are_answered_in_words_and_by_exit_code() {
 }
 
 #[test]
-fn a_missing_image_is_a_failed_run_that_says_so() {
+fn a_missing_or_broken_image_is_a_failed_run_that_says_so() {
     let belljar = Installation::start(JOB);
-    fs::remove_file(belljar.data().join("images").join(&testkit::miniature().digest)).unwrap();
-    let output = belljar.run(&["run", "--session", "x", "count the fruit"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("image"), "{said}");
-    belljar.transcript("x").assert_whole();
+    let image = belljar.data().join("images").join(&testkit::miniature().digest);
+    let fails = |session: &str| {
+        let output = belljar.run(&["run", "--session", session, "count the fruit"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("image"), "{said}");
+        belljar.transcript(session).assert_whole();
+    };
+    fs::remove_file(&image).unwrap();
+    fails("missing");
+    // One whose files are gone, and one that nobody can read what it is.
+    fs::create_dir(&image).unwrap();
+    fs::copy(
+        testkit::miniature().folder.join("config.json"),
+        image.join("config.json"),
+    )
+    .unwrap();
+    fails("empty");
+    symlink(testkit::miniature().rootfs(), image.join("rootfs")).unwrap();
+    fs::write(image.join("config.json"), "{").unwrap();
+    fails("malformed");
 }
 
 #[test]

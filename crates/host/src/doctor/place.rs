@@ -88,7 +88,7 @@ pub(super) fn building(machine: &Machine) -> Result<String, Lack> {
     }
 }
 
-/// The program that is PID 1 in a sandbox can be executed.
+/// The program that is PID 1 in a sandbox runs on this machine.
 pub(super) fn runtime(machine: &Machine) -> Result<String, Lack> {
     let Some(program) = machine.runtime.iter().find(|place| place.is_file()) else {
         let places: Vec<String> = machine
@@ -103,17 +103,12 @@ pub(super) fn runtime(machine: &Machine) -> Result<String, Lack> {
     };
     let path = program.display();
     match machine.run(program, &["--version"], "") {
-        // What it says to that is its own affair: it was started and ended.
-        Ok(_) | Err(NotDone::Failed(_)) if is_program(program) => Ok(format!("{path} runs")),
+        Ok(said) if said.starts_with("belljar-runtime ") => Ok(format!("{path} runs")),
         _ => Err(Lack::lacking(
-            format!("{path} is not a program that runs"),
+            format!("{path} is not a belljar-runtime that runs on this machine"),
             "it comes with belljar and belongs beside it: install it again, or make demo",
         )),
     }
-}
-
-fn is_program(path: &Path) -> bool {
-    rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && fs::metadata(path).is_ok_and(|file| file.is_file())
 }
 
 pub(super) fn ports(machine: &Machine) -> Result<String, Lack> {

@@ -2,13 +2,18 @@
 
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use host::doctor::{Finding, Machine, Verdict, examine};
 
 /// Doctors see each other's traces: one at a time.
 static TURN: Mutex<()> = Mutex::new(());
+
+fn write_program(path: &Path, text: &str) {
+    std::fs::write(path, text).unwrap();
+    testkit::run(std::process::Command::new("chmod").arg("755").arg(path));
+}
 
 struct Ward {
     _turn: MutexGuard<'static, ()>,
@@ -29,11 +34,13 @@ impl Ward {
         for name in ["rootfs", "config.json"] {
             symlink(testkit::miniature().folder.join(name), image.join(name)).unwrap();
         }
+        let runtime = images.path().join("belljar-runtime");
+        write_program(&runtime, "#!/bin/sh\necho belljar-runtime 0.0.0\n");
         let machine = Machine {
             data: folder.path().join("data/not/there/yet"),
             user: Some("nobody".to_owned()),
             command: Some("runc".into()),
-            runtime: vec!["/nowhere/belljar-runtime".into(), "/bin/true".into()],
+            runtime: vec!["/nowhere/belljar-runtime".into(), runtime],
             image: Some(image),
             ports: vec!["127.0.0.1:0".parse().unwrap()],
             path: std::env::var_os("PATH").unwrap(),
@@ -228,8 +235,7 @@ exec runc "$@"
 fn of_one_that_says(script: &str, version: &str) -> Finding {
     let mut ward = Ward::new();
     let command = ward.folder.path().join("exchanges");
-    std::fs::write(&command, script.replace("SAYS", version)).unwrap();
-    testkit::run(std::process::Command::new("chmod").arg("755").arg(&command));
+    write_program(&command, &script.replace("SAYS", version));
     ward.machine.command = Some(command);
     ward.finding("list of system calls")
 }
@@ -282,6 +288,25 @@ fn what_the_configuration_names_and_is_not_there_is_said() {
             finding.says.contains(says) && finding.mend.as_ref().unwrap().contains(mend),
             "{finding:?}"
         );
+    }
+}
+
+#[test]
+fn a_runtime_that_does_not_run_is_none() {
+    let mut ward = Ward::new();
+    for (name, text) in [
+        ("empty", ""),
+        ("of_another_processor", "\x7fELF"),
+        ("crashes", "#!/bin/sh\nkill -SEGV $$\n"),
+        ("fails", "#!/bin/sh\necho belljar-runtime 0.0.0\nexit 1\n"),
+        ("another", "#!/bin/sh\necho another 0.0.0\n"),
+    ] {
+        let program = ward.folder.path().join(name);
+        write_program(&program, text);
+        ward.machine.runtime = vec![program];
+        let finding = ward.finding("runtime");
+        assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
+        assert!(finding.says.contains(name), "{finding:?}");
     }
 }
 

@@ -78,7 +78,17 @@ async fn a_long_conversation_is_accepted_in_every_format() {
             let end = before.rfind("],\"max_").unwrap();
             assert!(after.starts_with(&before[..end]), "{format:?}: {before}\n{after}");
         }
-        assert!(sent[6].contains("thought 0") == (format != Format::AnthropicMessages) || sent[6].contains("c2lnbmVk"));
+        // Thoughts go back as they came, with what proves that they are the model's.
+        let proof = match format {
+            Format::AnthropicMessages => "c2lnbmVk",
+            Format::OpenaiResponses => "c2VhbGVk",
+            Format::OpenaiChat => "thought 0",
+        };
+        assert!(
+            sent[6].contains("thought 0") && sent[6].contains(proof),
+            "{format:?}: {}",
+            sent[6]
+        );
     }
 }
 
