@@ -3,6 +3,7 @@
 
 mod intercept;
 mod passing;
+mod proxied;
 mod rig;
 mod rotation;
 mod rules;

@@ -1,5 +1,7 @@
 //! Bytes as no client library sends them.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use super::house::House;
 use super::upstream::{echo, text};
 
@@ -42,9 +44,31 @@ async fn threat_033_a_chunk_that_is_not_plain_ends_the_connection() {
     for chunks in ["5;x=y\r\nhello\r\n0\r\n\r\n", "5\r\nhelloGET", "g\r\n"] {
         let bytes = format!("POST / HTTP/1.1\r\nhost: api.bound.test\r\ntransfer-encoding: chunked\r\n\r\n{chunks}");
         let answer = house.raw("api.bound.test", bytes.as_bytes()).await;
-        assert!(!answer.contains("200 OK"), "{answer}");
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        // Read to its end: it was closed.
+        assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+        assert_eq!(answer.matches("HTTP/1.1").count(), 1, "{answer}");
     }
     assert!(bound.seen().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn threat_017_a_head_that_does_not_end_is_not_waited_for() {
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream("api.bound.test", echo).await;
+    let first = "GET / HTTP/1.1\r\nhost: api.bound.test\r\n";
+    for bytes in [first.to_owned(), format!("{first}\r\n{first}")] {
+        let mut stream = house.tls("api.bound.test", b"http/1.1").await;
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // Closed without TLS's farewell it is closed as well.
+        let _ = stream.read_to_end(&mut answer).await;
+        let answer = String::from_utf8_lossy(&answer);
+        let statuses: Vec<&str> = answer.split("HTTP/1.1 ").skip(1).map(|rest| &rest[..3]).collect();
+        assert_eq!(statuses.last(), Some(&"408"), "{answer}");
+        assert_eq!(statuses.len() - 1, bytes.matches("\r\n\r\n").count(), "{answer}");
+    }
+    assert_eq!(bound.seen().len(), 1);
 }
 
 #[tokio::test]
@@ -97,15 +121,15 @@ async fn threat_034_a_broken_request_after_an_answered_one_is_refused() {
 async fn threat_025_a_target_of_another_host_is_refused() {
     let house = House::new(&[("bound", BEARER)]);
     let bound = house.upstream("api.bound.test", echo).await;
-    for target in [
-        "http://other.test/",
-        "https://other.test/",
-        "http://api.bound.test/",
-        "https://api.bound.test:8443/",
+    for (target, status) in [
+        ("http://other.test/", 400),
+        ("https://other.test/", 421),
+        ("http://api.bound.test/", 400),
+        ("https://api.bound.test:8443/", 421),
     ] {
         let bytes = format!("GET {target} HTTP/1.1\r\nhost: api.bound.test\r\nconnection: close\r\n\r\n");
         let answer = house.raw("api.bound.test", bytes.as_bytes()).await;
-        assert!(answer.starts_with("HTTP/1.1 4"), "{target}: {answer}");
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{target}: {answer}");
     }
     assert!(bound.seen().is_empty());
     let bytes = b"GET https://api.bound.test/a HTTP/1.1\r\nhost: api.bound.test\r\nconnection: close\r\n\r\n";
