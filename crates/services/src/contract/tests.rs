@@ -4,7 +4,7 @@ use std::path::Path;
 
 use worker::Worker;
 
-use crate::{Catalogue, contract};
+use crate::{Catalogue, Kind, contract};
 
 /// The folder of the packages.
 fn folder() -> std::path::PathBuf {
@@ -43,4 +43,34 @@ async fn every_package_keeps_its_contract() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Where each vendor's API is, and what it demands of every request. The server that plays the recorded answers stands somewhere
+/// else, and would not miss either.
+#[test]
+fn every_package_asks_its_vendor_where_and_as_they_say() {
+    let notion = ("notion-version", "2022-06-28");
+    let github = ("x-github-api-version", "2022-11-28");
+    let vendors = [
+        ("billing", "https://api.stripe.com/v1", None),
+        ("chat", "https://slack.com/api", None),
+        ("code", "https://api.github.com", Some(github)),
+        ("crm", "https://api.hubapi.com", None),
+        ("docs", "https://api.notion.com/v1", Some(notion)),
+        ("issues", "https://api.linear.app", None),
+        ("support", "https://api.usepylon.com", None),
+        ("tinybird", "https://api.tinybird.co/v0", None),
+    ];
+    let catalogue = catalogue();
+    for (name, base_url, header) in vendors {
+        let service = catalogue.services().find(|service| service.name == name).unwrap();
+        let Kind::Http(http) = &service.kind else {
+            panic!("{name} is no API")
+        };
+        assert_eq!(http.base_url, base_url, "{name}");
+        if let Some((header, text)) = header {
+            let said = (header.to_owned(), text.to_owned());
+            assert!(http.headers.contains(&said), "{name}: {:?}", http.headers);
+        }
+    }
 }

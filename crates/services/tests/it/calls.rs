@@ -53,6 +53,9 @@ arguments.properties.limit = { type = "integer", minimum = 1, maximum = 100 }
 items = "/results"
 cursor = "after"
 next = "/paging/next/after"
+
+[headers]
+X-Api-Version = "2022-06-28"
 "#;
 
 #[tokio::test]
@@ -71,6 +74,7 @@ async fn a_call_becomes_a_request_and_its_part_of_the_answer_the_result() {
     assert_eq!(seen.header("authorization"), format!("Bearer {KEY}"));
     assert_eq!(seen.header("host"), format!("{HOST}:{}", upstream.address.port()));
     assert_eq!(seen.header("accept"), "application/json");
+    assert_eq!(seen.header("x-api-version"), "2022-06-28");
     assert_eq!(seen.body, "");
 }
 
