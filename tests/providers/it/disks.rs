@@ -95,6 +95,24 @@ async fn all_that_can_be_written_by_docker_is_the_session_s_disk() {
 }
 
 /// A limit that was changed is the session's at its sandbox's next start, and costs it no file.
+/// The pool of a test has 2 GiB.
+#[tokio::test]
+async fn no_disk_on_btrfs_fills_the_pool_alone_whatever_its_limit() {
+    let world = World::new(DiskChoice::Btrfs);
+    let mut spec = world.spec();
+    spec.limits.disk_bytes = 10 << 30;
+    let (greedy, neighbour) = (world.create_as(&spec).await, world.create().await);
+    let write = |megabytes: u32, name: &str| {
+        format!("dd if=/dev/zero bs=1M count={megabytes} of=/workspace/{name} conv=fsync 2>&1")
+    };
+    greedy.run(USER, &write(900, "much")).await;
+    let (said, code) = greedy.attempt(USER, &write(200, "too-much")).await;
+    assert!(code != 0 && said.contains("Disk quota exceeded"), "{said}");
+    neighbour.run(USER, &write(50, "big")).await;
+    greedy.destroy().await;
+    neighbour.destroy().await;
+}
+
 async fn a_changed_limit_counts_at_the_next_start(disk: DiskChoice) {
     let world = World::new(disk);
     let first = world.create().await;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use domain::{SessionId, SnapshotId};
-use rustix::fs::{Mode, OFlags, RenameFlags, fsync, openat, renameat, renameat_with, statvfs};
+use rustix::fs::{Mode, OFlags, RenameFlags, fstatvfs, fsync, openat, renameat, renameat_with, statvfs};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, UnmountFlags, open_tree, unmount};
 use sandbox::{ProviderError, SnapshotStatus};
@@ -96,6 +96,7 @@ impl Pool {
         let subvolume = self.open_subvolume(&name).attempt(attempt)?;
         let number = btrfs::subvolume_id(&subvolume).attempt(attempt)?;
         let used = self.count(&subvolume).unwrap_or(0);
+        let bytes = bytes.min(self.share().attempt(attempt)?);
         if used > bytes {
             tracing::warn!(%session, "a disk holds {}, more than its new limit of {}: nothing more can be written to it until \
                  files are removed", in_words(used), in_words(bytes));
@@ -106,6 +107,12 @@ impl Pool {
             .attempt(|| format!("limit the disk of session {session} to {most} bytes"))?;
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         open_tree(&self.handle, &name, flags).attempt(|| format!("mount the disk of session {session}"))
+    }
+
+    /// The most that one disk may have, whatever its limit: half of the pool, so that none fills it alone.
+    fn share(&self) -> io::Result<u64> {
+        let pool = fstatvfs(&self.handle)?;
+        Ok(pool.f_blocks.saturating_mul(pool.f_frsize) / 2)
     }
 
     /// Where a subvolume is, if the pool is not mounted here alone.

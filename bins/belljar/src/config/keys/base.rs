@@ -131,7 +131,7 @@ pub(super) const SANDBOX: Section = Section {
             "disk",
             Kind::Size,
             "\"10GiB\"",
-            "What one session may keep on disk. A change counts for a session when its sandbox is started again; a disk never gets less than it holds, and one of ext4 is never made smaller.",
+            "What one session may keep on disk; of a pool of btrfs at most half. A change counts for a session when its sandbox is started again; a disk never gets less than it holds, and one of ext4 is never made smaller.",
         ),
         key(
             "freeze_after",
