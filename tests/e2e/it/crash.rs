@@ -44,6 +44,9 @@ steps:
     piece: 8
 "#;
 
+/// The files that calls write to.
+const MARKS: [&str; 3] = ["long.txt", "first.txt", "second.txt"];
+
 /// A service that writes outside, where no second time can be taken back.
 const LEDGER: &str = r#"
 name = "ledger"
@@ -189,7 +192,7 @@ fn disturbed(world: &World, belljar: &Installation, session: &str, strikes: &[(V
             "{case}: nobody is told of the entry: {told}"
         );
     }
-    for mark in ["long.txt", "first.txt", "second.txt"] {
+    for mark in MARKS {
         let output = belljar.run(&["get", session, mark, "-"]);
         let marks = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(
@@ -197,13 +200,30 @@ fn disturbed(world: &World, belljar: &Installation, session: &str, strikes: &[(V
             "{case}: the call that writes {mark} was made {} times",
             marks.len()
         );
+        assert!(
+            marks == "x" || !went_well(&stored, mark),
+            "{case}: the call that writes {mark} is told to have gone well, and {mark} is {marks:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
+}
+
+/// Whether the call whose code names this file is told to have gone well.
+fn went_well(stored: &Transcript, file: &str) -> bool {
+    let mut begun = stored.of("tool_started");
+    let call = begun.find(|event| event["input"]["code"].as_str().is_some_and(|code| code.contains(file)));
+    call.is_some_and(|call| {
+        let mut ended = stored.of("tool_ended");
+        ended.any(|event| event["call"] == call["call"] && event["is_error"] == false)
+    })
 }
 
 fn undisturbed(world: &World, belljar: &Installation) -> i64 {
     disturbed(world, belljar, "undisturbed", &[]);
     assert_eq!(world.servers[0].arrived().len(), 1, "the entry is made");
-    let count = belljar.transcript("undisturbed").0.len();
+    let stored = belljar.transcript("undisturbed");
+    assert!(MARKS.iter().all(|mark| went_well(&stored, mark)));
+    let count = stored.0.len();
     i64::try_from(count).expect("a small number")
 }
 
