@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use agent::{LoopEnd, run_loop};
+use agent::{GatewayError, LoopEnd, run_loop};
 use anyhow::{Context, bail};
-use cli::Screen;
+use cli::{Outcome, Screen};
 use domain::{Epoch, RunId};
 use lifecycle::Tasks;
-use protocol::{Grants, Start};
+use protocol::{Grants, RefusalCode, Start};
 use secret::Source;
 use tokio::io::{AsyncBufReadExt, BufReader};
 
@@ -107,10 +107,12 @@ async fn run(settings: &Settings, arguments: &DevArguments, json: bool) -> anyho
             screen.note(&failure).map_err(cli::output)?;
         }
         screen.bill(began.elapsed()).map_err(cli::output)?;
-        Ok::<_, anyhow::Error>(if matches!(end, LoopEnd::Finished) {
-            End::Done
-        } else {
-            End::Found
+        Ok::<_, anyhow::Error>(match end {
+            LoopEnd::Finished => End::Done,
+            LoopEnd::Failed(GatewayError::Refused(refusal)) if refusal.code == RefusalCode::BudgetExhausted => {
+                End::Client(Outcome::OverBudget)
+            }
+            LoopEnd::StepLimit | LoopEnd::Cancelled | LoopEnd::Failed(_) => End::Found,
         })
     };
     if let Some(prompt) = &arguments.prompt {

@@ -31,9 +31,28 @@ impl Outcome {
     /// What a run's or an error's code says.
     pub(crate) fn of_code(code: &str) -> Self {
         match code {
-            "unauthorized" | "denied" => Self::Denied,
+            "unauthorized" | "denied" | "model_denied" => Self::Denied,
             code if code.starts_with("budget") => Self::OverBudget,
             _ => Self::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_denied_and_what_has_no_money_left_is_no_plain_failure() {
+        for (code, outcome) in [
+            ("denied", Outcome::Denied),
+            ("model_denied", Outcome::Denied),
+            ("unauthorized", Outcome::Denied),
+            ("budget_busy", Outcome::OverBudget),
+            ("budget_exhausted", Outcome::OverBudget),
+            ("model_failed", Outcome::Failed),
+        ] {
+            assert_eq!(Outcome::of_code(code), outcome, "{code}");
         }
     }
 }

@@ -144,7 +144,7 @@ async fn a_run_ends_at_its_cap() {
     let mut dev = belljar(folder.path());
     dev.args(["dev", "look"]).env("KEY_0", models.key());
     let came = run(dev, "").await;
-    assert_eq!((came.code, models.count()), (1, 1), "{came:?}");
+    assert_eq!((came.code, models.count()), (4, 1), "{came:?}");
     assert!(came.notes.contains("budget.run lets it cost"), "{came:?}");
 }
 
