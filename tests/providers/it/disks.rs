@@ -94,7 +94,6 @@ async fn all_that_can_be_written_by_docker_is_the_session_s_disk() {
     neighbour.destroy().await;
 }
 
-/// A limit that was changed is the session's at its sandbox's next start, and costs it no file.
 /// The pool of a test has 2 GiB.
 #[tokio::test]
 async fn no_disk_on_btrfs_fills_the_pool_alone_whatever_its_limit() {
@@ -113,6 +112,7 @@ async fn no_disk_on_btrfs_fills_the_pool_alone_whatever_its_limit() {
     neighbour.destroy().await;
 }
 
+/// A limit that was changed is the session's at its sandbox's next start, and costs it no file.
 async fn a_changed_limit_counts_at_the_next_start(disk: DiskChoice) {
     let world = World::new(disk);
     let first = world.create().await;

@@ -35,12 +35,17 @@ impl MethodKey {
         };
         self.place = match (self.place, byte) {
             (Place::Closed, b' ' | b'\t' | b'\r' | b'\n') => Place::Closed,
-            (Place::Closed, b':') => return true,
+            // UTF-16 and UTF-32 have such bytes between their letters, and JSON in UTF-8 has none.
+            (place, 0) => place,
+            // Some read over comments.
+            (Place::Closed, b':' | b'/') => return true,
             (Place::Letters(count), b'"') if count == KEY.len() => Place::Closed,
             (_, b'"') => Place::Letters(0),
             (Place::Letters(count), b'\\') => Place::Escape(count, 0, 0),
             (Place::Letters(count), byte) => letter(count, byte.into()),
             (Place::Escape(count, 0, _), b'u') => Place::Escape(count, 1, 0),
+            // Some read over a backslash that nothing needs.
+            (Place::Escape(count, 0, _), byte) if !b"/bfnrt".contains(&byte) => letter(count, byte.into()),
             (Place::Escape(count, so_far @ 1..=4, said), byte) => match char::from(byte).to_digit(16) {
                 Some(digit) if so_far == 4 => letter(count, said << 4 | digit),
                 Some(digit) => Place::Escape(count, so_far + 1, said << 4 | digit),
@@ -73,8 +78,12 @@ mod tests {
             r#"{"_\u006D\u0065thod":"DELETE"}"#,
             r#"[{"a":{"_method":1}}]"#,
             r#"{"a":"\"","_method":1}"#,
+            r#"{"_method"/**/:"DELETE"}"#,
+            r#"{"\_method":"DELETE"}"#,
         ] {
             assert!(finds(text), "{text}");
+            let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+            assert!(MethodKey::default().found(&utf16), "{text}");
         }
         for text in [
             r#"{"method":"DELETE"}"#,

@@ -62,7 +62,7 @@ fn admits(decided: &Decided, rule: &Rule, head: &Head) -> Result<(), Denied> {
         if !methods.iter().any(|method| method == head.method.as_str()) {
             return denied(format!("the rule does not allow the method {}", head.method));
         }
-        if query::names(head.query.as_deref(), "_method") {
+        if query::asks_for_method(head.query.as_deref()) {
             return denied("the query asks for another method than the request has".to_owned());
         }
     }

@@ -11,8 +11,14 @@ use host::doctor::{Finding, Machine, Verdict, examine};
 static TURN: Mutex<()> = Mutex::new(());
 
 fn write_program(path: &Path, text: &str) {
-    std::fs::write(path, text).unwrap();
-    testkit::run(std::process::Command::new("chmod").arg("755").arg(path));
+    // By a process of its own: what another test starts meanwhile does not hold it open.
+    let write = r#"printf %s "$2" > "$1" && chmod 755 "$1""#;
+    testkit::run(
+        std::process::Command::new("sh")
+            .args(["-c", write, "sh"])
+            .arg(path)
+            .arg(text),
+    );
 }
 
 struct Ward {

@@ -10,7 +10,7 @@ use signing::{STREAMING, STREAMING_TRAILER};
 use super::{Exchange, Outgoing, unbound};
 use crate::inject::aws::Payload;
 use crate::inject::chunked::Resign;
-use crate::inject::{self, Escape, Head, Injected, placeholder};
+use crate::inject::{self, Head, Injected, placeholder};
 use crate::intercept::tokens::{self, Handling};
 use crate::intercept::upload::{self, Upload, Watch};
 use crate::intercept::{Decided, Matching, select, websocket};
@@ -112,10 +112,10 @@ impl Exchange {
         } else if changes || !upload.keeps_length() {
             head.headers.remove(header::CONTENT_LENGTH);
         }
-        if rule.methods.is_some() && Escape::of(&head.headers) == Escape::Form {
+        if rule.methods.is_some() && media(&head).starts_with("application/x-www-form-urlencoded") {
             self.hold(&mut upload)?;
             let form = upload.gather(WHOLE).await?;
-            if std::str::from_utf8(&form).is_ok_and(|form| inject::query::names(Some(form), "_method")) {
+            if inject::query::asks_for_method(Some(&String::from_utf8_lossy(&form))) {
                 return Err(upload::other_method(name));
             }
         }
@@ -218,6 +218,13 @@ fn check_media(rule: &Rule, head: &Head) -> Result<(), Denied> {
         return refused("what the request's body is cannot be read", "send a plain Content-Type");
     };
     let media = media.trim_start().to_ascii_lowercase();
+    let charset = media.split(';').find_map(|part| part.trim().strip_prefix("charset="));
+    if is_json(&media) && charset.is_some_and(|charset| !is_plain(charset.trim_matches('"'))) {
+        return refused(
+            "the request's JSON is written so that no method in it can be seen",
+            "send it in UTF-8",
+        );
+    }
     let is_form =
         media.starts_with("multipart/") || media.starts_with("application/x-www-form-urlencoded") || is_json(&media);
     let mut encodings = head.headers.get_all(header::CONTENT_ENCODING).iter();
@@ -236,9 +243,7 @@ fn watches(rule: &Rule, head: &Head) -> Vec<Watch> {
     if !rule.fills_body() {
         watches.push(Watch::placeholder());
     }
-    let media = head.headers.get(header::CONTENT_TYPE);
-    let media = media.and_then(|media| media.to_str().ok()).unwrap_or_default();
-    let media = media.to_ascii_lowercase();
+    let media = media(head);
     if rule.methods.is_some() && media.starts_with("multipart/") {
         watches.push(Watch::method());
     }
@@ -246,6 +251,20 @@ fn watches(rule: &Rule, head: &Head) -> Vec<Watch> {
         watches.push(Watch::method_key());
     }
     watches
+}
+
+/// What the body says it is, in lower case.
+fn media(head: &Head) -> String {
+    let media = head.headers.get(header::CONTENT_TYPE);
+    let media = media.and_then(|media| media.to_str().ok()).unwrap_or_default();
+    media.trim().to_ascii_lowercase()
+}
+
+/// Whether letters are written as themselves, in lower case.
+fn is_plain(charset: &str) -> bool {
+    matches!(charset, "utf-8" | "utf8" | "us-ascii" | "iso-8859-1")
+        || charset.starts_with("utf-16")
+        || charset.starts_with("utf-32")
 }
 
 /// Whether frameworks take this media type, in lower case, for JSON.

@@ -132,18 +132,30 @@ async fn threat_032_a_method_is_what_it_says_and_nothing_else() {
             "{method}"
         );
     }
-    for query in ["/?_method=DELETE", "/?a=b&%5Fmethod=DELETE"] {
+    for query in [
+        "/?_method=DELETE",
+        "/?a=b&%5Fmethod=DELETE",
+        "/?.method=DELETE",
+        "/?%20_method%00x=DELETE",
+    ] {
         let reply = house
             .ask("api.bound.test", request("POST", "api.bound.test", query, &[], ""))
             .await;
         assert_eq!(reply.code(), "not_in_rule", "{query}");
     }
-    let form = [("content-type", "application/x-www-form-urlencoded")];
-    for body in ["_method=DELETE", "a=b&%5fmetho%64=DELETE"] {
-        let reply = house
-            .ask("api.bound.test", request("POST", "api.bound.test", "/", &form, body))
-            .await;
-        assert_eq!(reply.code(), "not_in_rule", "{body}");
+    let plain = ("content-type", "application/x-www-form-urlencoded");
+    let forms: [&[(&str, &str)]; 3] = [
+        &[plain],
+        &[plain, ("sec-websocket-key", "x")],
+        &[("content-type", "application/x-www-form-urlencoded, x")],
+    ];
+    for form in forms {
+        for body in ["_method=DELETE", "a=b&%5fmetho%64=DELETE", "_method=DELETE&x=%FF"] {
+            let reply = house
+                .ask("api.bound.test", request("POST", "api.bound.test", "/", form, body))
+                .await;
+            assert_eq!(reply.code(), "not_in_rule", "{form:?}: {body}");
+        }
     }
     for media in ["application/json", "Application/vnd.api+JSON; charset=utf-8"] {
         for body in [r#"{"a":1,"_method":"DELETE"}"#, r#"{"\u005fmeth\u006fd" : "DELETE"}"#] {
@@ -160,7 +172,8 @@ async fn threat_032_a_method_is_what_it_says_and_nothing_else() {
         .ask("api.bound.test", request("POST", "api.bound.test", "/", &parts, body))
         .await;
     assert_eq!(reply.code(), "not_in_rule");
-    let disguises: [&[(&str, &str)]; 4] = [
+    let disguises: [&[(&str, &str)]; 5] = [
+        &[("content-type", "application/json; charset=\"UTF-7\"")],
         &[("content-type", "application/json"), ("content-encoding", "gzip")],
         &[
             ("content-type", "text/plain"),
