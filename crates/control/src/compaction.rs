@@ -215,10 +215,11 @@ impl Control {
         cut: &Stop,
     ) -> (Result<String, Compacted>, Vec<Charge>) {
         let mut lost = Vec::new();
-        let mut silence = Silence::after(Duration::ZERO);
+        let thinks = model.may_think_unseen();
+        let mut silence = Silence::after(Duration::ZERO, thinks);
         let on_retry = |retry: Retry| {
             lost.extend(retry.may_have_cost.then(|| silence.total()));
-            silence = Silence::after(retry.delay);
+            silence = Silence::after(retry.delay, thinks);
         };
         let asked = tokio::select! {
             biased;
@@ -228,7 +229,7 @@ impl Control {
         let mut charges = Vec::new();
         let summary = match asked {
             None => {
-                lost.push(silence.total());
+                lost.extend(silence.has_begun().then(|| silence.total()));
                 Err(Compacted::Stale)
             }
             Some(Err(error)) => {
@@ -268,6 +269,7 @@ async fn sum_up(
 ) -> (Result<String, Compacted>, Reply) {
     let mut text = String::new();
     loop {
+        silence.begin();
         let said = tokio::select! {
             biased;
             () = cut.cancelled() => return (Err(Compacted::Stale), stream.partial()),

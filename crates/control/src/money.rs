@@ -115,11 +115,7 @@ pub(crate) fn cut(
 
 /// What this usage costs with what the model may have thought beside it.
 fn thought(model: &Model, usage: &Usage, silence: Duration) -> Money {
-    let tokens = if model.may_think_unseen() {
-        silence.as_secs().saturating_mul(THOUGHT_IN_A_SECOND)
-    } else {
-        0
-    };
+    let tokens = silence.as_secs().saturating_mul(THOUGHT_IN_A_SECOND);
     let usage = Usage {
         output: usage.output.saturating_add(tokens),
         ..*usage

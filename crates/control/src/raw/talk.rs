@@ -78,7 +78,8 @@ impl Control {
         told: &mut Told,
     ) {
         let likely = wanted.request.likely();
-        let silence = Silence::after(Duration::ZERO);
+        // Of what comes in one piece all is unseen.
+        let silence = Silence::after(Duration::ZERO, true);
         let asked = tokio::select! {
             biased;
             () = self.no_longer(&wanted.active) => None,
@@ -122,7 +123,7 @@ impl Control {
     ) {
         let likely = wanted.request.likely();
         let capped = wanted.active.offer.is_capped().then_some(reserved.amount);
-        let silence = Silence::after(Duration::ZERO);
+        let silence = Silence::after(Duration::ZERO, wanted.request.thinks_unseen());
         let asked = tokio::select! {
             biased;
             () = answer.closed() => None,
@@ -234,7 +235,7 @@ impl Control {
     }
 }
 
-/// What a model thinks unseen is billed, and nobody told how much it was: whoever hangs up pays what was set aside.
+/// What a model thinks unseen is billed, and nobody told how much it was: whatever ended the call, all that was set aside is paid.
 fn pay_for_thoughts(charge: &mut Charge, wanted: &Wanted<'_>, reserved: &Reserved) {
     if charge.estimated && wanted.request.thinks_unseen() {
         charge.cost = charge.cost.max(reserved.amount);
@@ -278,6 +279,7 @@ impl Spoken {
 
     async fn listen(&mut self, relay: &mut Relay) -> End {
         loop {
+            self.silence.begin();
             let event = tokio::select! {
                 biased;
                 () = self.send.closed() => return End::Gone,

@@ -97,10 +97,11 @@ impl Control {
         let mut span = self.0.traces.begin("model", speaking.place.any_beneath());
         span.set("gen_ai.request.model", model.name.as_str());
         let mut lost = Vec::new();
-        let mut silence = Silence::after(Duration::ZERO);
+        let thinks = model.may_think_unseen();
+        let mut silence = Silence::after(Duration::ZERO, thinks);
         let on_retry = |retry: Retry| {
             lost.extend(retry.may_have_cost.then(|| silence.total()));
-            silence = Silence::after(retry.delay);
+            silence = Silence::after(retry.delay, thinks);
             self.tell_retry(live, model, retry.reason);
         };
         let asked = tokio::select! {
@@ -126,9 +127,9 @@ impl Control {
                 lost.extend(error.may_have_cost().then(|| silence.total()));
                 Heard::Failed(error, None)
             }
-            // The provider has the request, and hanging up does not take it back.
+            // The provider has the request, and hanging up does not take it back; one that was to be made again it has not.
             None => {
-                lost.push(silence.total());
+                lost.extend(silence.has_begun().then(|| silence.total()));
                 Heard::Cut(None, Why::Stale)
             }
         };
@@ -151,6 +152,7 @@ impl Control {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
         loop {
+            silence.begin();
             let said = tokio::select! {
                 biased;
                 () = speaking.cut.cancelled() => return Heard::Cut(Some(stream.partial()), Why::Stale),

@@ -349,6 +349,43 @@ async fn threat_129_who_cuts_a_model_that_may_think_unseen_pays_for_its_silence(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_to_be_made_again_costs_nothing_when_its_run_is_cancelled_before() {
+    let world = World::new(Differs {
+        config: |config| config.caps.session = Some(Money::dollars(10)),
+        ..Differs::default()
+    })
+    .await;
+    world.models.next(Answer::Status {
+        status: 429,
+        retry_after: Some("2".to_owned()),
+        message: "slow down".to_owned(),
+    });
+    let accepted = world.prompt("go").await;
+    testkit::eventually_async("the retry to be told", async || {
+        let events = world.events(accepted.session).await;
+        let retry = |event: &Event| matches!(event, Event::ModelRetry { .. });
+        events.iter().any(|event| retry(&event.event)).then_some(())
+    })
+    .await;
+    world
+        .control
+        .cancel(world.asker, accepted.session, "enough")
+        .await
+        .unwrap();
+    testkit::eventually_async("nothing to be reserved", async || {
+        let spend = world
+            .store
+            .session_spend(Asker::System, accepted.session)
+            .await
+            .unwrap();
+        (spend.reserved == Money::ZERO).then_some(())
+    })
+    .await;
+    // Had the second attempt begun meanwhile, it would be paid.
+    assert_eq!(world.ledger().await.len() as u64 + 1, world.models.count());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn threat_131_cached_reads_count_by_the_full_context() {
     let world = World::new(Differs {
         config: |config| {
