@@ -1,6 +1,7 @@
 //! What a person is asked, and what waits for the answer: exactly that is done, once, and by nobody's word but a person's.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::{ControlError, NewPrompt, ServiceRequest};
 use domain::{ApprovalAnswer, ApprovalState, Delivery, Door, Event, RunState, SessionId};
@@ -730,4 +731,74 @@ async fn connections_wait_for_nobody_and_pass_once_a_person_said_yes() {
         pending.iter().all(|approval| !approval.subject.contains("unnamed")),
         "{pending:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_nobody_answers_in_time_is_refused_and_the_run_goes_on() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let port = upstream(&tasks).await;
+    let by_tool = || Differs {
+        config: |config| {
+            (asking_tools().config)(config);
+            config.approvals_expire = Duration::from_millis(500);
+        },
+        ..asking_tools()
+    };
+    let by_service = || Differs {
+        config: |config| {
+            // The configuration is the same at every port.
+            (asking_services(0).config)(config);
+            config.approvals_expire = Duration::from_millis(500);
+        },
+        ..asking_services(port)
+    };
+    in_both_placements_with(by_tool, async |world| {
+        expires(&world, "first", "Not done: nobody approved this call of exec in time").await;
+        assert_eq!(world.inside.made(), Vec::<String>::new());
+    })
+    .await;
+    in_both_placements_with(by_service, async |world| {
+        expires(&world, "service crm.get {\"id\":\"1\"}", "403 approval_expired").await;
+    })
+    .await;
+}
+
+/// A call is asked about, and nobody answers: the model is told these words.
+async fn expires(world: &World, code: &str, words: &str) {
+    world.will_call(&[("a", code)]);
+    world.will_say("So be it.");
+    let accepted = world.prompt("go").await;
+    let approval = asked(world, accepted.session, 1).await;
+    world.done(&accepted).await;
+    let said = result(world, accepted.session).await;
+    assert!(said.contains(words), "{said}");
+    let told = serde_json::to_string(&world.models.received().pop().unwrap().body).unwrap();
+    assert!(told.contains(words), "{told}");
+    assert_eq!(state(world, &approval).await, ApprovalState::Expired);
+    let is = |event: &Event| match event {
+        Event::ApprovalDecided {
+            approval: ended, state, ..
+        } => *ended == approval.id && *state == ApprovalState::Expired,
+        _ => false,
+    };
+    world.event(accepted.session, "watchers to be told", is).await;
+    let filter = |state| ApprovalFilter {
+        session: Some(accepted.session),
+        state: Some(state),
+    };
+    let listed = async |state| world.control.approvals(world.asker, filter(state), 10).await.unwrap();
+    assert_eq!(listed(ApprovalState::Pending).await, []);
+    let expired = listed(ApprovalState::Expired).await;
+    assert_eq!(
+        expired.iter().map(|approval| approval.id).collect::<Vec<_>>(),
+        [approval.id]
+    );
+    for answer in [ApprovalAnswer::Once, ApprovalAnswer::Always, ApprovalAnswer::Deny] {
+        let error = decide(world, &approval, answer, "").await.unwrap_err();
+        assert!(matches!(error, ControlError::Conflict(_)), "{error}");
+    }
+    assert_eq!(state(world, &approval).await, ApprovalState::Expired);
+    assert_eq!(actions(world).await, ["approval.asked", "approval.expired"]);
+    world.assert_whole(accepted.session).await;
 }

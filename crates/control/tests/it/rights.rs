@@ -1,9 +1,13 @@
 //! What a session may do, and what becomes of what it may not.
 
-use control::NewPrompt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use control::{NewPrompt, Outside};
 use domain::{Delivery, Door, RunState};
 use policy::{Outcome, Scope};
 use serde_json::{Value, json};
+use skills::{Frontmatter, Skill};
 use store::{Asker, Target};
 use testkit::model_server::{Answer, Speech};
 
@@ -283,4 +287,60 @@ async fn a_session_is_explained_as_it_is_treated() {
         assert_eq!(decision.outcome, Outcome::Deny, "{decision:?}");
         assert!(decision.reason.contains("people are asked about"), "{decision:?}");
     }
+}
+
+/// The image brings two skills, and everybody may have one of them.
+fn one_skill_of_two() -> Differs {
+    let skill = |name: &str| Skill {
+        name: name.to_owned(),
+        description: "To be used when it is wanted.".to_owned(),
+        body: String::new(),
+        front: Frontmatter::default(),
+        folder: PathBuf::from("/skills").join(name),
+    };
+    Differs {
+        config: |config| {
+            config.system = None;
+            let role = scope(json!({"tools": {"exec": true, "read": true}, "skills": ["brew-tea"]}));
+            config.policies.roles.insert("everybody".to_owned(), role);
+        },
+        outside: Arc::new(move |_, _| Outside {
+            skills: Some(Box::new(move |_| ["brew-tea", "bake-bread"].map(skill).into())),
+            ..Outside::default()
+        }),
+        ..Differs::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skill_that_the_scope_leaves_out_is_neither_told_of_nor_granted() {
+    in_both_placements_with(one_skill_of_two, async |world| {
+        let has = async |accepted: store::Accepted, skills: &[&str]| {
+            world.done(&accepted).await;
+            let request = world.models.received().pop().unwrap().body.to_string();
+            let told = ["brew-tea", "bake-bread"]
+                .into_iter()
+                .filter(|name| request.contains(name));
+            assert_eq!(told.collect::<Vec<_>>(), skills, "{request}");
+            // With the loop in the control plane it is granted when a tool is used.
+            let granted = skills.iter().map(|name| (*name).to_owned());
+            assert_eq!(world.inside.granted().skills, Some(granted.collect()));
+        };
+        world.will_call(&[("a", "work")]);
+        world.will_say("Done.");
+        let accepted = world.prompt("go").await;
+        let target = Target::Session(accepted.session);
+        has(accepted, &["brew-tea"]).await;
+        // A prompt narrows it further, and brings none back.
+        for (code, narrower, left) in [
+            ("b", json!({"skills": {"allow": ["*"]}}), &["brew-tea"][..]),
+            ("c", json!({"skills": {"allow": ["*"], "deny": ["brew-*"]}}), &[]),
+        ] {
+            world.will_call(&[(code, "work")]);
+            world.will_say("Done.");
+            let narrowed = scoped(&world, target.clone(), narrower, Delivery::Restart).await;
+            has(narrowed, left).await;
+        }
+    })
+    .await;
 }
