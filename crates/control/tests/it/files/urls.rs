@@ -178,6 +178,17 @@ async fn threat_116_names_that_look_alike_are_files_of_their_own() {
     archived(&world, session).await;
     again(&world, session).await;
     comes_back(&workspace, &wanted).await;
+    // No tool is used before all files are known to be back. From then on new ones are kept.
+    fs::write(workspace.join("since"), "since").unwrap();
+    testkit::eventually_async("the new one to be recorded", async || {
+        // Those of all disks but one that nobody has.
+        let files = world
+            .store
+            .missing_files(Asker::System, session, "", None, 1_000, 1_000);
+        let files = files.await.unwrap();
+        files.iter().any(|(_, file)| file.path == b"since").then_some(())
+    })
+    .await;
     // One of two that look alike goes, and the other stays.
     fs::remove_file(workspace.join("cafe\u{301}")).unwrap();
     fs::rename(workspace.join("FILE"), workspace.join("other")).unwrap();
