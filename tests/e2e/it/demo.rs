@@ -13,7 +13,8 @@ use crate::leftovers;
 use crate::processes;
 use crate::program::{belljar, runtime};
 
-/// Plays the demo twice, and twice with a model of somebody's, in mounts of its own, does what its last lines say, and tells who the control plane was.
+/// Plays the demo twice, and twice with a model of somebody's, in mounts of its own, does what its last lines say, and tells who
+/// the control plane was.
 const STEPS: &str = r#"
 set -euo pipefail
 mkdir -p /run/belljar

@@ -46,6 +46,11 @@ async fn the_loop_runs_here_with_tools_in_the_current_folder() {
     assert!(came.notes.contains("✓ safebash wc -c belljar.toml"), "{came:?}");
     assert!(came.notes.contains("2 model calls"), "{came:?}");
     models.assert_nothing_refused();
+    let told = models.received()[1].body.to_string();
+    assert!(
+        !told.contains("/root/"),
+        "the jail does not see people's folders: {told}"
+    );
 }
 
 /// What code sees of the machine: a file of somebody's, processes, and ways out.

@@ -109,7 +109,8 @@ impl Pool {
         open_tree(&self.handle, &name, flags).attempt(|| format!("mount the disk of session {session}"))
     }
 
-    /// The most that one disk may have, whatever its limit: half of the pool, so that none fills it alone. Snapshots are disks of their own.
+    /// The most that one disk may have, whatever its limit: half of the pool, so that none fills it alone. Snapshots are disks of
+    /// their own.
     fn share(&self) -> io::Result<u64> {
         let pool = fstatvfs(&self.handle)?;
         Ok(pool.f_blocks.saturating_mul(pool.f_frsize) / 2)

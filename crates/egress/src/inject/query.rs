@@ -44,8 +44,8 @@ pub(crate) fn names(query: Option<&str>, name: &str) -> bool {
     pairs(query).any(|pair| is_named(pair, name))
 }
 
-/// Whether a parameter asks for another method, also by a name that frameworks read as `_method`: what follows a NUL, spaces before it,
-/// and dots and spaces in place of `_` are nothing to PHP.
+/// Whether a parameter asks for another method, also by a name that frameworks read as `_method`: what follows a NUL, spaces
+/// before it, and dots and spaces in place of `_` are nothing to PHP.
 pub(crate) fn asks_for_method(query: Option<&str>) -> bool {
     pairs(query).any(|pair| {
         let name = decode(pair.split_once('=').map_or(pair, |(name, _)| name));
