@@ -1,9 +1,13 @@
 //! The audit log at the command line.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 use tempfile::tempdir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
-use crate::program::{ada, belljar, run};
+use crate::program::{Printing, ada, belljar, run};
 use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -68,4 +72,63 @@ async fn the_audit_log_is_filtered_exported_and_verified_here_and_in_a_copy() {
     assert!(held.code == 0 && held.out.starts_with("whole: "), "{held:?}");
     let later = here(&format!("9999:{}", "0".repeat(64))).await;
     assert!(later.code == 1 && later.out.contains("cut off"), "{later:?}");
+}
+
+/// A way to a server that breaks whatever goes over it when it is told to.
+async fn breakable(world: &World, breaks: Arc<Notify>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let server = world.url.strip_prefix("http://").unwrap().to_owned();
+    let tasks = world.tasks.clone();
+    world.tasks.spawn_until_stopped(async move {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let mut far = TcpStream::connect(&server).await.unwrap();
+            let breaks = Arc::clone(&breaks);
+            tasks.spawn_until_stopped(async move {
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    () = breaks.notified() => {}
+                }
+            });
+        }
+    });
+    url
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_log_is_followed_and_a_break_loses_and_doubles_nothing() {
+    let world = World::new().await;
+    let folder = tempdir().unwrap();
+    let add = async |label: &str| {
+        let added = ada(&world, folder.path(), &["token", "add", label], "").await;
+        assert_eq!(added.code, 0, "{added:?}");
+    };
+    for label in ["one", "two", "three"] {
+        add(label).await;
+    }
+    let breaks = Arc::new(Notify::new());
+    let mut follow = belljar(folder.path());
+    follow
+        .env("BELLJAR_URL", breakable(&world, Arc::clone(&breaks)).await)
+        .env("BELLJAR_TOKEN", &world.admin)
+        .args(["audit", "--follow", "--json", "--limit", "2"])
+        .args(["--user", "ada", "--action", "token.created"]);
+    let mut following = Printing::start(follow);
+    let mut labels = async || {
+        let entry: Value = serde_json::from_str(&following.line().await).unwrap();
+        entry["detail"]["label"].as_str().unwrap().to_owned()
+    };
+    assert_eq!([labels().await, labels().await], ["two", "three"]);
+    add("four").await;
+    assert_eq!(labels().await, "four");
+    breaks.notify_waiters();
+    // What another did is not what was asked for.
+    let other = world.request(reqwest::Method::POST, "/api/v1/tokens", &world.eve);
+    let other = other.json(&serde_json::json!({"label": "eve's"})).send().await.unwrap();
+    assert!(other.status().is_success(), "{other:?}");
+    add("five").await;
+    add("six").await;
+    assert_eq!([labels().await, labels().await], ["five", "six"]);
+    assert!(following.goes_on());
 }

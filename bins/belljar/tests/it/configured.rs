@@ -131,6 +131,57 @@ async fn the_example_is_a_configuration_and_skills_are_checked() {
 }
 
 #[tokio::test]
+async fn what_a_pattern_of_a_scope_comes_to_is_told() {
+    let folder = tempdir().unwrap();
+    let package = folder.path().join("services/crm");
+    std::fs::create_dir_all(&package).unwrap();
+    let method = |name: &str, access: &str, request: &str| {
+        format!("[methods.{name}]\nsummary = \"A contact\"\naccess = \"{access}\"\nrequest = \"{request} /contacts\"\n")
+    };
+    let definition = format!(
+        "name = \"crm\"\nkind = \"http\"\nsummary = \"Contacts\"\nbase_url = \"https://crm.example.com\"\n{}{}{}",
+        method("add", "write", "POST"),
+        method("get", "read", "GET"),
+        method("list", "read", "GET"),
+    );
+    std::fs::write(package.join("service.toml"), definition).unwrap();
+    let text = "[roles.everybody]\nservices = { allow = [\"crm.*\", \"crm.add\", \"erp.*\"], deny = [\"crm.add\"] }\n\
+        egress = [\"*.example.com:443\", \"elsewhere.test\"]\n[doors.api]\nmodels = [\"*\", \"x-*\"]\n\
+        [egress.rules.web]\nhosts = [\"a.example.com\"]\n\
+        [models.m]\nprovider = \"scripted\"\nscript = \"m.yaml\"\n";
+    std::fs::write(folder.path().join("m.yaml"), "steps: [{ text: hello }]\n").unwrap();
+    std::fs::write(folder.path().join("belljar.toml"), text).unwrap();
+    let check = async |words: &[&str]| {
+        let mut check = belljar(folder.path());
+        check.arg("check").args(words);
+        run(check, "").await
+    };
+    let came = check(&[]).await;
+    assert_eq!(came.code, 0, "{came:?}");
+    for line in [
+        "  roles.everybody: services allow \"crm.*\" is crm.add, crm.get, crm.list",
+        "? roles.everybody: services allow \"crm.add\" never counts, since deny \"crm.add\" matches all that it does",
+        "? roles.everybody: services allow \"erp.*\" matches nothing that there is",
+        "  roles.everybody: services deny \"crm.add\" is crm.add",
+        "  roles.everybody: egress allow \"*.example.com:443\" is a.example.com (rule web)",
+        "? roles.everybody: egress allow \"elsewhere.test\" matches no host that a rule of [egress.rules] lets out",
+        "  doors.api: models allow \"*\" is m",
+        "? doors.api: models allow \"x-*\" matches nothing that there is",
+    ] {
+        assert!(came.out.lines().any(|told| told == line), "{line}: {}", came.out);
+    }
+    let came = check(&["--json"]).await;
+    let told = came.out.lines().map(|line| serde_json::from_str(line).unwrap());
+    let told: Vec<serde_json::Value> = told.collect();
+    let pattern = |pattern: &str| told.iter().find(|told| told["pattern"]["pattern"] == pattern).unwrap();
+    assert_eq!(
+        pattern("crm.*")["pattern"]["to"],
+        serde_json::json!(["crm.add", "crm.get", "crm.list"])
+    );
+    assert_eq!(pattern("erp.*")["pattern"]["is"], "empty");
+}
+
+#[tokio::test]
 async fn what_lacks_is_said_before_anything_begins() {
     let folder = tempdir().unwrap();
     let data = folder.path().join("data");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use crate::world::World;
@@ -84,6 +84,33 @@ pub async fn ada<S: AsRef<OsStr>>(world: &World, folder: &Path, words: &[S], inp
         .env("BELLJAR_TOKEN", &world.ada)
         .args(words);
     run(command, input).await
+}
+
+/// A command that prints as things happen.
+pub struct Printing {
+    program: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Printing {
+    /// Starts it. It is killed when this is dropped.
+    pub fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut program = command.spawn().unwrap();
+        let lines = BufReader::new(program.stdout.take().unwrap()).lines();
+        Self { program, lines }
+    }
+
+    /// Waits for the next line.
+    pub async fn line(&mut self) -> String {
+        let line = tokio::time::timeout(Duration::from_secs(60), self.lines.next_line()).await;
+        line.expect("a line").unwrap().expect("it goes on")
+    }
+
+    /// Whether it still runs.
+    pub fn goes_on(&mut self) -> bool {
+        self.program.try_wait().unwrap().is_none()
+    }
 }
 
 /// Ada at a terminal, which `script` of util-linux makes.

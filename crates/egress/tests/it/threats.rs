@@ -82,6 +82,22 @@ async fn threat_003_the_name_in_the_clear_must_be_the_one_that_was_asked_for() {
 }
 
 #[tokio::test]
+async fn threat_003_tls_that_names_nobody_but_in_secret_is_refused() {
+    let world = World::new(SOME);
+    let server = world.server(echo).await;
+    world.names.lead("here.test", "127.0.0.1");
+    let mut tunnel = world.tunnel(SessionId::new(), "here.test", server.port()).unwrap();
+    // An address is no server name: in the clear there is none.
+    let hello = crate::rig::encrypted_hello("127.0.0.1");
+    tunnel.write_all(&hello).await.unwrap();
+    let mut heard = Vec::new();
+    tunnel.read_to_end(&mut heard).await.unwrap();
+    assert_eq!(heard, [21, 3, 3, 0, 2, 2, 49], "a fatal alert of TLS: access denied");
+    assert_eq!(world.told_denied().await, ("tls", "encrypted_server_name"));
+    assert!(world.names.asked().is_empty(), "nothing was resolved or dialled");
+}
+
+#[tokio::test]
 async fn threat_005_a_denied_name_causes_no_question() {
     let world = World::new(SOME);
     let session = SessionId::new();

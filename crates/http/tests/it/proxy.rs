@@ -90,6 +90,25 @@ async fn a_session_calls_services_by_its_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_calls_too_often_is_told_when_to_come_again() {
+    let tasks = Tasks::new();
+    let _end = tasks.stop().drop_guard();
+    let (world, _, token) = world(&tasks).await;
+    let count = json!({"service": "crm", "method": "count"});
+    assert_eq!(call(&world, &token, count.clone()).await.status(), 200);
+    let response = call(&world, &token, count).await;
+    let header = response.headers()["retry-after"].to_str().unwrap().to_owned();
+    assert!((1..=60).contains(&header.parse::<u32>().unwrap()), "{header}");
+    assert_eq!(response.status(), 429);
+    let told: Value = response.json().await.unwrap();
+    assert_eq!(told["error"]["code"], "rate_limited", "{told}");
+    assert_eq!(told["error"]["retry_after"].to_string(), header, "{told}");
+    // Another method is not held up.
+    let get = json!({"service": "crm", "method": "get", "args": {"id": "1"}});
+    assert_eq!(call(&world, &token, get).await.status(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_would_swell_while_it_is_read_is_refused() {
     let tasks = Tasks::new();
     let _end = tasks.stop().drop_guard();

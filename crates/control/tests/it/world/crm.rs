@@ -39,6 +39,12 @@ arguments.properties.id.type = "string"
 arguments.properties.pin = { type = "string", x-redact = true }
 arguments.required = ["id"]
 
+[methods.count]
+summary = "How many contacts there are, which takes long to find out"
+access = "read"
+request = "GET /contacts"
+limits = { per_minute = 1 }
+
 [methods.remove]
 summary = "Remove a contact"
 access = "write"

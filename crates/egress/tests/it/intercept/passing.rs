@@ -264,6 +264,35 @@ async fn an_upstream_that_lies_about_length_breaks_its_own_answer_only() {
     );
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_does_not_begin_to_answer_is_not_waited_for() {
+    let house = House::new(&[("bound", BEARER)]);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    house.place(HOST, listener.local_addr().unwrap());
+    let mut config = house.theirs.server(HOST, |_| {});
+    config.alpn_protocols.clear();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let (told, mut asked) = tokio::sync::mpsc::channel(1);
+    house.tasks.spawn_until_stopped(async move {
+        use tokio::io::AsyncReadExt as _;
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut stream = acceptor.accept(stream).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        told.send(head).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let reply = house.ask(HOST, get(HOST, "/")).await;
+    assert_eq!(
+        (reply.status, reply.code().as_str()),
+        (StatusCode::GATEWAY_TIMEOUT, "too_slow")
+    );
+    assert!(asked.recv().await.is_some(), "it was asked");
+    assert_eq!(house.refusal().await, Code::TooSlow);
+}
+
 #[tokio::test]
 async fn a_body_has_the_limit_of_its_rule() {
     let house = House::new(&[("bound", "body_limit = 1000")]);

@@ -71,6 +71,63 @@ async fn threat_017_a_head_that_does_not_end_is_not_waited_for() {
     assert_eq!(bound.seen().len(), 1);
 }
 
+/// A frame of HTTP/2 on the first stream (RFC 9113, 4.1).
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+#[tokio::test]
+async fn threat_017_a_head_of_http2_that_does_not_end_ends_the_connection() {
+    const LONGEST: usize = 16_384;
+    const ENOUGH: usize = 64 << 20;
+    let house = House::new(&[("bound", BEARER)]);
+    let bound = house.upstream("api.bound.test", echo).await;
+    // Literal headers without an index, each with a name and a value of one byte: `a: b`.
+    let headers = [0, 1, b'a', 1, b'b'].repeat(LONGEST / 5);
+    let (headers_kind, settings_kind, continuation_kind) = (1, 4, 9);
+    let mut stream = house.tls("api.bound.test", b"h2").await;
+    let preface = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(settings_kind, 0, 0, &[]),
+        frame(headers_kind, 0, 1, &headers),
+    ];
+    stream.write_all(&preface.concat()).await.unwrap();
+    let more = frame(continuation_kind, 0, 1, &headers);
+    let (mut answers, mut sends) = tokio::io::split(stream);
+    let sending = async {
+        let mut sent = 0;
+        while sent < ENOUGH && sends.write_all(&more).await.is_ok() {
+            sent += more.len();
+        }
+        sent
+    };
+    let hearing = async {
+        let mut heard = Vec::new();
+        // Closed without TLS's farewell it is closed as well.
+        let _ = answers.read_to_end(&mut heard).await;
+        heard
+    };
+    let (sent, heard) = tokio::join!(sending, hearing);
+    assert!(sent < ENOUGH, "{sent} bytes of a head were taken");
+    let goaway_kind = 7;
+    assert_eq!(heard_kinds(&heard).last(), Some(&goaway_kind), "{heard:?}");
+    assert!(bound.seen().is_empty());
+    // Others are served.
+    assert!(house.many("api.bound.test").await.ready().await.is_ok());
+}
+
+/// The kinds of frames, in their order.
+fn heard_kinds(mut heard: &[u8]) -> Vec<u8> {
+    let mut kinds = Vec::new();
+    while let [first, second, third, kind, rest @ ..] = heard {
+        kinds.push(*kind);
+        let length = u32::from_be_bytes([0, *first, *second, *third]);
+        heard = rest.get(5 + usize::try_from(length).unwrap()..).unwrap_or_default();
+    }
+    kinds
+}
+
 #[tokio::test]
 async fn threat_033_what_the_upstream_gets_was_written_anew() {
     let house = House::new(&[("bound", BEARER)]);
