@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tempfile::tempdir;
 use testkit::model_server::{Answer, Speech};
 
-use crate::program::{ada, belljar, run, unread};
+use crate::program::{Came, ada, belljar, run, unread};
 use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,31 +176,88 @@ async fn a_session_that_was_put_away_is_found_by_its_key() {
     assert!(shown.contains("do it") && shown.contains("again"), "{shown}");
 }
 
+/// Whether a command ended with a code, and told of it in values alone, one a line.
+fn is_json(words: &[&str], came: &Came, code: i32) {
+    assert_eq!(came.code, code, "{words:?}: {came:?}");
+    assert!(!came.out.is_empty(), "{words:?}");
+    for line in came.out.lines() {
+        assert!(
+            serde_json::from_str::<Value>(line).is_ok_and(|value| value.is_object()),
+            "{words:?}: {line}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn json_is_a_value_a_line_everywhere() {
     let world = World::new().await;
     let folder = tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "some notes").unwrap();
+    let call = Speech::text("Let me see. ").call("c1", "exec", &json!({"code": "echo"}));
+    world.models.next(Answer::Say(call));
     world.models.next(Answer::text("hello"));
-    let commands: [&[&str]; 8] = [
+    let of_a_user: &[&[&str]] = &[
         &["--json", "run", "do it", "--session", "mine"],
         &["sessions", "--json"],
+        &["show", "mine", "--json"],
         &["events", "mine", "--json"],
+        &["put", "mine", "notes.txt", "--json"],
+        &["files", "mine", "--json"],
+        &["get", "mine", "notes.txt", "copy.txt", "--json"],
         &["models", "--json"],
         &["usage", "--json"],
+        &["usage", "--calls", "--json"],
+        &["policy", "explain", "tool:exec", "--json"],
+        &["token", "add", "another", "--json"],
         &["token", "list", "--json"],
         &["cancel", "mine", "--json"],
-        &["archive", "mine", "--json"],
     ];
-    for words in commands {
-        let came = ada(&world, folder.path(), words, "").await;
-        assert_eq!(came.code, 0, "{words:?}: {came:?}");
-        assert!(!came.out.is_empty(), "{words:?}");
-        for line in came.out.lines() {
-            assert!(
-                serde_json::from_str::<Value>(line).is_ok_and(|value| value.is_object()),
-                "{words:?}: {line}"
-            );
-        }
+    for words in of_a_user {
+        is_json(words, &ada(&world, folder.path(), words, "").await, 0);
+    }
+    let of_an_admin: &[&[&str]] = &[
+        &["user", "add", "mallory", "--json"],
+        &["user", "list", "--json"],
+        &["user", "rm", "mallory", "--json"],
+        &["sandbox", "list", "--json"],
+        &["sandbox", "stats", "--json"],
+        &["audit", "--json"],
+        &["audit", "--limit", "3", "--json"],
+        &["audit", "--verify", "--json"],
+        &["backup", "copy.db", "--json"],
+    ];
+    for words in of_an_admin {
+        let mut command = belljar(folder.path());
+        command
+            .env("BELLJAR_URL", &world.url)
+            .env("BELLJAR_TOKEN", &world.admin)
+            .args(*words);
+        is_json(words, &run(command, "").await, 0);
+    }
+    let archive = &["archive", "mine", "--json"];
+    is_json(archive, &ada(&world, folder.path(), archive, "").await, 0);
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let (services, skills) = (format!("{root}/services"), format!("{root}/skills"));
+    std::fs::create_dir_all(folder.path().join("skills/bad")).unwrap();
+    std::fs::write(folder.path().join("skills/bad/SKILL.md"), "Do it.\n").unwrap();
+    let of_this_machine: &[(&[&str], i32)] = &[
+        (&["check", "--json"], 0),
+        (&["secret", "set", "crm", "--json"], 0),
+        (&["secret", "list", "--json"], 0),
+        (&["secret", "rm", "crm", "--json"], 0),
+        (&["service", "list", "--folder", &services, "--json"], 0),
+        (&["service", "show", "crm", "--folder", &services, "--json"], 0),
+        (&["service", "test", "crm", "--folder", &services, "--json"], 0),
+        (&["skill", "list", &skills, "--json"], 0),
+        (&["skill", "check", "--json"], 1),
+        (&["audit", "--verify", "--file", "copy.db", "--json"], 0),
+    ];
+    for (words, code) in of_this_machine {
+        let mut command = belljar(folder.path());
+        command
+            .args(*words)
+            .env("BELLJAR_SERVER_DATA", folder.path().join("data"));
+        is_json(words, &run(command, "hunter2").await, *code);
     }
     let refused = ada(&world, folder.path(), &["--json", "show", "nothing"], "").await;
     let error: Value = serde_json::from_str(&refused.notes).unwrap();
