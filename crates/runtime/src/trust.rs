@@ -42,8 +42,9 @@ const LONGEST: u64 = 16 << 20;
 const BEGIN: &str = "# The next certificates are of the control plane of this sandbox.\n";
 const END: &str = "# Until here.\n";
 
-/// Variables that name a file with everybody who is trusted, and who reads them.
-const BUNDLE: [&str; 10] = [
+/// Variables that name a file with everybody who is trusted, or with those who are trusted beside a list of the program's own, and who
+/// reads them.
+const BUNDLE: [&str; 12] = [
     "SSL_CERT_FILE",                      // OpenSSL, Go, rustls-native-certs, uv, Ruby, Bun
     "CURL_CA_BUNDLE",                     // curl
     "GIT_SSL_CAINFO",                     // git
@@ -54,12 +55,8 @@ const BUNDLE: [&str; 10] = [
     "CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", // gcloud
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",   // gRPC
     "PERL_LWP_SSL_CA_FILE",               // LWP
-];
-
-/// Variables that name a file of those who are trusted beside the program's own list.
-const MORE: [&str; 2] = [
-    "NODE_EXTRA_CA_CERTS", // Node, npm, Bun
-    "DENO_CERT",           // Deno
+    "NODE_EXTRA_CA_CERTS",                // Node, npm, Bun: beside their own
+    "DENO_CERT",                          // Deno: beside its own
 ];
 
 /// The user's programs cannot be told whom to trust.
@@ -87,13 +84,12 @@ pub(crate) fn establish(authorities: &str) -> Result<BTreeMap<String, String>, T
         path: folder.to_owned(),
         source,
     })?;
-    let (bundle, more) = (folder.join("bundle.pem"), folder.join("authorities.pem"));
+    let bundle = folder.join("bundle.pem");
     let image = SYSTEM
         .iter()
         .find_map(|path| text_of(Path::new(path)).ok())
         .unwrap_or_default();
     let everybody = with_ours(&image, &ours);
-    replace(&more, ours.as_bytes())?;
     replace(&bundle, everybody.as_bytes())?;
     for path in SYSTEM.map(Path::new) {
         // Where one is missing, or leads elsewhere, nobody looks there.
@@ -114,13 +110,8 @@ pub(crate) fn establish(authorities: &str) -> Result<BTreeMap<String, String>, T
             ));
         }
     }
-    let named = |names: &[&str], path: &Path| -> BTreeMap<String, String> {
-        let path = path.display().to_string();
-        names.iter().map(|name| ((*name).to_owned(), path.clone())).collect()
-    };
-    let mut environment = named(&BUNDLE, &bundle);
-    environment.extend(named(&MORE, &more));
-    Ok(environment)
+    let bundle = bundle.display().to_string();
+    Ok(BUNDLE.map(|name| (name.to_owned(), bundle.clone())).into())
 }
 
 /// Has the user's programs trust these keys of SSH hosts from now on. Blocks.

@@ -14,14 +14,17 @@ pub use places::{authority, brought, built};
 /// The key that no program knows, and every server but the last wants.
 pub const KEY: &str = "the-real-key-0123456789";
 
-/// Hosts that want the key: an API, npm's registry, pip's, and git's; and one that wants none.
+/// Hosts that want the key: an API, npm's registry, pip's, and git's; and one that is all of them and wants none.
 pub const HOSTS: [&str; 5] = [
     "api.client.test",
     "npm.client.test",
     "pypi.client.test",
     "git.client.test",
-    "pass.client.test",
+    PASSES,
 ];
+
+/// The host that wants no key.
+const PASSES: &str = "pass.client.test";
 
 /// A program that speaks to servers.
 #[derive(Clone, Copy, Debug)]
@@ -35,14 +38,29 @@ pub struct Client {
     /// What stands in what it says then.
     pub says: &'static str,
     /// What that means.
-    pub means: &'static str,
+    means: &'static str,
+    /// What stands in what it says where it means the host that wants no key, whose certificate only its image knows; nothing where that
+    /// cannot be tried.
+    says_unread: Option<&'static str>,
 }
 
 impl Client {
     /// Its row of the table in docs/egress.md.
     #[must_use]
     pub fn row(&self) -> String {
-        format!("| {} | {} | {} |\n", self.name, self.trusts, self.means)
+        let unread = self.says_unread.map_or("–", |_| "works");
+        format!("| {} | {} | {} | {unread} |\n", self.name, self.trusts, self.means)
+    }
+
+    /// What the user types for the host that wants no key, and what stands in what it says then.
+    #[must_use]
+    pub fn unread(&self) -> Option<(String, String)> {
+        let unread = |words: &str| {
+            HOSTS
+                .iter()
+                .fold(words.to_owned(), |words, host| words.replace(host, PASSES))
+        };
+        Some((unread(self.script), unread(self.says_unread?)))
     }
 }
 
@@ -53,21 +71,27 @@ const fn client(name: &'static str, trusts: &'static str, script: &'static str, 
         script,
         says,
         means: "works",
+        says_unread: Some(says),
     }
 }
 
 /// One that has a list of its own, and reads no other.
-const fn own_list(name: &'static str, script: &'static str, says: &'static str) -> Client {
+const fn own_list(
+    name: &'static str,
+    script: &'static str,
+    says: &'static str,
+    says_unread: Option<&'static str>,
+) -> Client {
     Client {
         means: "fails closed, with code `handshake` and an event that says why",
+        says_unread,
         ..client(name, "nothing", script, says)
     }
 }
 
 const API: &str = "welcome to api.client.test/x";
-const PASSED: &str = "welcome to pass.client.test/x";
 
-/// All of them. Each means a host of [`HOSTS`] whose requests are read and given a key, unless its name says otherwise.
+/// All of them. Each means a host of [`HOSTS`] whose requests are read and given a key.
 pub const CLIENTS: &[Client] = &[
     client("curl", "`CURL_CA_BUNDLE`", "curl -sS https://api.client.test/x", API),
     client(
@@ -82,17 +106,11 @@ pub const CLIENTS: &[Client] = &[
         "curl -sS -x socks5h://127.0.0.1:3128 https://api.client.test/x",
         API,
     ),
-    client(
-        "curl, host passed through",
-        "`CURL_CA_BUNDLE`",
-        "curl -sS https://pass.client.test/x",
-        PASSED,
-    ),
     client("wget", "system bundle", "wget -qO- https://api.client.test/x", API),
     client(
         "git clone, commit, push, fetch",
         "`GIT_SSL_CAINFO`",
-        "cd /tmp && git clone -q https://git.client.test/acme/app.git app && cd app && echo hello > a && git add a \
+        "cd /tmp && rm -rf app && git clone -q https://git.client.test/acme/app.git app && cd app && echo $$ > a && git add a \
          && git -c user.name=me -c user.email=me@x.test commit -qm first && git push -q origin HEAD:main \
          && git fetch -q && git log --format=%s origin/main",
         "first",
@@ -169,14 +187,14 @@ asyncio.run(main())'",
     client(
         "pip",
         "`PIP_CERT`",
-        "python3 -m pip download -q --no-cache-dir --disable-pip-version-check --no-deps -d /tmp/pip \
+        "rm -rf /tmp/pip; python3 -m pip download -q --no-cache-dir --disable-pip-version-check --no-deps -d /tmp/pip \
          --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/pip",
         "belljar_probe-1.2.3-py3-none-any.whl",
     ),
     client(
         "uv (Rust, reqwest, rustls)",
         "`SSL_CERT_FILE`",
-        "UV_CACHE_DIR=/tmp/uv /clients/python/bin/uv pip install -q --no-deps --target /tmp/uv-target \
+        "rm -rf /tmp/uv-target; UV_CACHE_DIR=/tmp/uv /clients/python/bin/uv pip install -q --no-deps --target /tmp/uv-target \
          --python /usr/bin/python3 --index-url https://pypi.client.test/simple belljar-probe && ls /tmp/uv-target",
         "belljar_probe.py",
     ),
@@ -198,22 +216,19 @@ asyncio.run(main())'",
         "/built/reqwest-system https://api.client.test/x",
         API,
     ),
-    client(
-        "Rust reqwest with compiled-in roots, host passed through",
-        "nothing",
-        "/built/reqwest-compiled-in https://pass.client.test/x",
-        PASSED,
-    ),
     own_list(
         "Rust reqwest with compiled-in roots",
         "/built/reqwest-compiled-in https://api.client.test/x",
         "UnknownIssuer",
+        Some(API),
     ),
     own_list(
         "node without its variables",
         "env -u NODE_EXTRA_CA_CERTS -u SSL_CERT_FILE node -e \
          'fetch(`https://api.client.test/x`).then(r => r.text(), e => e.cause.code).then(console.log)'",
         "UNABLE_TO_VERIFY",
+        // Nor does its own list know who signs for the servers of a test.
+        None,
     ),
 ];
 
@@ -248,32 +263,32 @@ pub fn pushed(folder: &Path) -> PathBuf {
 pub fn answer(folder: &Path, arrived: &Arrived) -> Response<AnswerBody> {
     use base64::Engine;
     let shown = match arrived.host.as_str() {
-        "pass.client.test" => String::new(),
         "git.client.test" => {
             let pair = format!("x-access-token:{KEY}");
             format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(pair))
         }
         _ => format!("Bearer {KEY}"),
     };
-    if arrived.header("authorization") != shown {
+    let host = arrived.host.as_str();
+    if host != PASSES && arrived.header("authorization") != shown {
         return answered(401, &[("www-authenticate", "Basic realm=\"git\"")], "who are you?\n");
     }
-    let (media_type, content) = match (arrived.host.as_str(), arrived.path()) {
-        ("git.client.test", _) => {
+    let (media_type, content) = match arrived.path() {
+        path if path.starts_with("/acme/") => {
             return git(folder, arrived).unwrap_or_else(|error| answered(500, &[], format!("git: {error}\n")));
         }
-        ("npm.client.test", _) => (
+        "/belljar-probe" => (
             "application/json",
             Bytes::from_static(
                 br#"{"name":"belljar-probe","dist-tags":{"latest":"1.2.3"},"versions":{"1.2.3":{"name":"belljar-probe","version":"1.2.3","dist":{"tarball":"https://npm.client.test/x.tgz"}}}}"#,
             ),
         ),
-        ("pypi.client.test", "/simple/belljar-probe/") => (
+        "/simple/belljar-probe/" => (
             "text/html",
             Bytes::from_static(br#"<a href="/files/belljar_probe-1.2.3-py3-none-any.whl">belljar_probe-1.2.3-py3-none-any.whl</a>"#),
         ),
-        ("pypi.client.test", _) => ("application/zip", std::fs::read(folder.join("wheel")).unwrap_or_default().into()),
-        (host, path) => ("text/plain", format!("welcome to {host}{path}\n").into()),
+        path if path.starts_with("/files/") => ("application/zip", std::fs::read(folder.join("wheel")).unwrap_or_default().into()),
+        path => ("text/plain", format!("welcome to {host}{path}\n").into()),
     };
     answered(200, &[("content-type", media_type)], content)
 }

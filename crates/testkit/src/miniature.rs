@@ -12,6 +12,8 @@ use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
+use crate::clients;
+
 /// The miniature root file system.
 #[derive(Debug)]
 pub struct Miniature {
@@ -60,13 +62,14 @@ pub fn miniature() -> &'static Miniature {
 }
 
 /// Puts an image into a folder of images: what the image with this digest there has, and the [`clients`](crate::clients); those of
-/// the distribution where it is the miniature. Gives its digest. It is for containers of this machine: there is no archive of it.
+/// the distribution where it is the miniature. Its list of authorities has those who sign for the servers. Gives its digest. It is for containers of this machine: there is no archive of it.
 ///
 /// # Panics
 /// When it cannot be made.
 pub fn install_clients(images: &Path, base: &str) -> String {
     let made = || -> Result<String, String> {
-        let plan = plan::Plan::of_clients(base == miniature().digest)?;
+        let mut plan = plan::Plan::of_clients(base == miniature().digest)?;
+        plan.trust(&images.join(base).join("rootfs"), &clients::authority())?;
         let (layer, folder) = build::make_layer(&kept_folder(), &plan)?;
         let digest = hex::encode(Sha256::digest(format!("{base} {layer}")));
         let image = images.join(&digest);

@@ -107,6 +107,12 @@ async fn every_client_reaches_a_host_with_a_key_that_it_does_not_have() {
         if !said.contains(client.says) {
             failed.push(format!("{}: {said}", client.name));
         }
+        if let Some((script, says)) = client.unread() {
+            let said = run(&jail, &script).await;
+            if !said.contains(&says) {
+                failed.push(format!("{}, unread: {said}", client.name));
+            }
+        }
     }
     assert!(
         failed.is_empty(),

@@ -48,25 +48,28 @@ const fs = require('node:fs');
 const { SSL_CERT_FILE: bundle, NODE_EXTRA_CA_CERTS: more, CURL_CA_BUNDLE, GIT_SSL_CAINFO, PIP_CERT } = process.env;
 const text = fs.readFileSync(bundle, 'utf8');
 const image = fs.readFileSync('/etc/ssl/certs/ca-certificates.crt', 'utf8');
-return [text.startsWith(image), text.includes('T25lLg=='), fs.readFileSync(more, 'utf8').split('\n'),
-        CURL_CA_BUNDLE === bundle, GIT_SSL_CAINFO === bundle, PIP_CERT, fs.readdirSync('/run/belljar-trust'),
-        [bundle, more, '/run/belljar-trust'].map(path => { try { fs.accessSync(path, 2); return 'writable' } catch { return 'safe' } })];
+return [text.startsWith(image), text.includes('T25lLg=='), text.slice(image.length).split('\n'),
+        CURL_CA_BUNDLE === bundle, GIT_SSL_CAINFO === bundle, more === bundle, PIP_CERT, fs.readdirSync('/run/belljar-trust'),
+        [bundle, '/run/belljar-trust'].map(path => { try { fs.accessSync(path, 2); return 'writable' } catch { return 'safe' } })];
 ";
     let result = jail.call("exec", json!({ "code": code })).await;
     let text = serde_json::to_string(&json!([
         true,
         true,
         [
+            "# The next certificates are of the control plane of this sandbox.",
             "-----BEGIN CERTIFICATE-----",
             "T25lLg==",
             "-----END CERTIFICATE-----",
+            "# Until here.",
             ""
         ],
         true,
         true,
+        true,
         "/own",
-        ["authorities.pem", "bundle.pem"],
-        ["safe", "safe", "safe"]
+        ["bundle.pem"],
+        ["safe", "safe"]
     ]));
     let expected = serde_json::to_string(&text.unwrap()).unwrap();
     assert!(words(&result).contains(&expected), "{result:?}");

@@ -11,9 +11,13 @@ use sha2::{Digest, Sha256};
 
 use crate::clients;
 use crate::command::try_run;
+use crate::upstream::Authority;
 
 /// Raised when the same machine should make something else than before.
 const EDITION: u32 = 1;
+
+/// Where the list of authorities is.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Programs that tests may want. What this machine lacks, the miniature lacks.
 const PROGRAMS: &[&str] = &[
@@ -205,6 +209,15 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Has what stands upon a root file system trust this authority too.
+    pub(crate) fn trust(&mut self, root: &Path, authority: &Authority) -> Result<(), String> {
+        let list = inside(Path::new(CERTIFICATES));
+        let text =
+            std::fs::read_to_string(root.join(&list)).map_err(|error| format!("read {CERTIFICATES}: {error}"))?;
+        self.0.insert(list, Entry::Text(text + &authority.pem()));
+        Ok(())
+    }
+
     fn bones(&mut self) {
         for name in ["bin", "lib", "lib64", "sbin"] {
             self.0.insert(name.into(), Entry::Link(Path::new("usr").join(name)));
@@ -243,7 +256,7 @@ impl Plan {
         ] {
             self.0.insert(path.into(), Entry::Text(text.into()));
         }
-        let certificates = Path::new("/etc/ssl/certs/ca-certificates.crt");
+        let certificates = Path::new(CERTIFICATES);
         if certificates.exists() {
             self.0.insert(inside(certificates), Entry::Copy(certificates.into()));
         }
