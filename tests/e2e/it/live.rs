@@ -16,7 +16,7 @@ struct Live {
     arguments: &'static str,
 }
 
-const LIVE: [Live; 12] = [
+const LIVE: [Live; 14] = [
     Live {
         service: "billing",
         bound: "[services.billing.auth]\ntoken = \"$LIVE_STRIPE\"",
@@ -89,9 +89,26 @@ const LIVE: [Live; 12] = [
         bound: "[services.warehouse.auth]\nuser = \"$LIVE_POSTGRES_USER\"\npassword = \"$LIVE_POSTGRES_PASSWORD\"\n\
                 [services.warehouse.database]\nengine = \"postgres\"\nhost = \"$LIVE_POSTGRES_HOST\"\nname = \"$LIVE_POSTGRES_NAME\"",
         method: "query",
-        arguments: r#"{"sql": "SELECT 1 AS one"}"#,
+        arguments: ONE,
+    },
+    Live {
+        service: "warehouse",
+        bound: "[services.warehouse.auth]\nuser = \"$LIVE_MYSQL_USER\"\npassword = \"$LIVE_MYSQL_PASSWORD\"\n\
+                [services.warehouse.database]\nengine = \"mysql\"\nhost = \"$LIVE_MYSQL_HOST\"\nname = \"$LIVE_MYSQL_NAME\"",
+        method: "query",
+        arguments: ONE,
+    },
+    Live {
+        service: "warehouse",
+        bound: "[services.warehouse.auth]\naccount = \"$LIVE_SNOWFLAKE_ACCOUNT\"\nuser = \"$LIVE_SNOWFLAKE_USER\"\n\
+                private_key = \"$LIVE_SNOWFLAKE_KEY\"\n[services.warehouse.database]\nengine = \"snowflake\"\n\
+                host = \"$LIVE_SNOWFLAKE_HOST\"\nname = \"$LIVE_SNOWFLAKE_NAME\"",
+        method: "query",
+        arguments: ONE,
     },
 ];
+
+const ONE: &str = r#"{"sql": "SELECT 1 AS one"}"#;
 
 impl Live {
     /// The variables that it needs.
@@ -203,11 +220,9 @@ fn every_service_that_ships_has_such_a_call_which_reads_and_is_sent_nowhere_here
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .collect();
     folders.sort();
-    assert_eq!(
-        folders,
-        LIVE.map(|live| live.service.to_owned()),
-        "services without a live test, or the other way round"
-    );
+    let mut tried = LIVE.map(|live| live.service.to_owned()).to_vec();
+    tried.dedup();
+    assert_eq!(folders, tried, "services without a live test, or the other way round");
     for live in &LIVE {
         let definition =
             std::fs::read_to_string(shipped().join(live.service).join("service.toml")).expect("read a definition");
