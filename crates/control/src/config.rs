@@ -1,6 +1,5 @@
 //! What an operator decides.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::{Placement, RunLimits, ToolDefinition};
@@ -30,8 +29,6 @@ pub struct Config {
     pub base: Base,
     /// What a sandbox may take.
     pub sandbox: Limits,
-    /// Environment of the user's processes in a sandbox.
-    pub environment: BTreeMap<String, String>,
     /// An unused sandbox is frozen after this.
     pub freeze_after: Duration,
     /// The processes of an unused sandbox are ended after this; its files are kept.
@@ -126,7 +123,6 @@ impl Config {
             policies: Policies::default(),
             base,
             sandbox: Limits::default(),
-            environment: BTreeMap::new(),
             freeze_after: Duration::from_secs(60),
             hibernate_after: Duration::from_secs(30 * 60),
             archive_after: Duration::from_secs(7 * 24 * 3_600),

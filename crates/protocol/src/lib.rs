@@ -20,6 +20,8 @@ mod sync;
 mod turn;
 mod version;
 
+use std::collections::BTreeMap;
+
 pub use control::{FileEntry, FileKind, Start, ToControl, ToRuntime, Transfer};
 pub use hands::{FileRequest, FromHands, IMPORT_FOLDERS, ToHands};
 pub use json::parse;
@@ -40,3 +42,18 @@ pub use version::{Hello, PROTOCOL, VersionError};
 
 /// What stands in the environment of a user's process where others have a key: the egress broker puts the real one in.
 pub const PLACEHOLDER: &str = "credential-brokered";
+
+/// Where programs look for a key without which they ask nobody: GitHub's command line, and clients of AWS, which sign with whatever stands
+/// there.
+const KEYS: [&str; 4] = [
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "GH_ENTERPRISE_TOKEN",
+    "GH_TOKEN",
+];
+
+/// What the environment of every sandbox says of keys: that whoever asks is given one on the way.
+#[must_use]
+pub fn placeholders() -> BTreeMap<String, String> {
+    KEYS.map(|name| (name.to_owned(), PLACEHOLDER.to_owned())).into()
+}

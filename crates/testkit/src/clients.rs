@@ -118,7 +118,7 @@ pub const CLIENTS: &[Client] = &[
     client(
         "gh",
         "`SSL_CERT_FILE`",
-        "GH_HOST=api.client.test GH_ENTERPRISE_TOKEN=credential-brokered gh api x",
+        "GH_HOST=api.client.test gh api x",
         "welcome to api.client.test/api/v3/x",
     ),
     client(

@@ -1,12 +1,10 @@
 //! Programs that nobody prepared, inside, against hosts outside that want a key which they do not have: captured, over the
 //! link, through the real broker. Each trusts what the runtime told it to trust.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use domain::RunLimits;
 use link::server::Outfit;
-use protocol::PLACEHOLDER;
 use secret::Secret;
 use serde_json::{Value, json};
 
@@ -35,16 +33,17 @@ async fn jail() -> Jail {
     let certificates = jail.folder().join("etc/ssl/certs/ca-certificates.crt");
     let text = std::fs::read_to_string(&certificates).unwrap_or_default();
     std::fs::write(&certificates, format!("{text}{}", outside.upstream_authority())).unwrap();
+    let mut environment = protocol::placeholders();
+    environment.extend([
+        ("PYTHONPATH".to_owned(), "/clients/python".to_owned()),
+        ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
+        (
+            "PATH".to_owned(),
+            "/node:/clients/bin:/usr/local/bin:/usr/bin:/bin".to_owned(),
+        ),
+    ]);
     let outfit = Outfit {
-        environment: BTreeMap::from([
-            ("API_KEY".to_owned(), PLACEHOLDER.to_owned()),
-            ("PYTHONPATH".to_owned(), "/clients/python".to_owned()),
-            ("PYTHONDONTWRITEBYTECODE".to_owned(), "1".to_owned()),
-            (
-                "PATH".to_owned(),
-                "/node:/clients/bin:/usr/local/bin:/usr/bin:/bin".to_owned(),
-            ),
-        ]),
+        environment,
         authorities: outside.authorities(),
         ..Outfit::default()
     };

@@ -331,7 +331,7 @@ impl Control {
     /// What every sandbox is given.
     pub(super) fn outfit(&self, filled: bool) -> Outfit {
         Outfit {
-            environment: self.0.config.environment.clone(),
+            environment: protocol::placeholders(),
             authorities: self.authorities(),
             known_hosts: self.known_hosts(),
             filled,
