@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::PossibleValuesParser;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use domain::Delivery;
+use domain::{Delivery, Door};
 
 /// The commands that ask a running control plane.
 #[derive(Clone, Debug, Subcommand)]
@@ -572,8 +573,8 @@ pub struct ExplainArguments {
     /// The name of whose request it is; yours where left out.
     #[arg(long)]
     pub user: Option<String>,
-    /// The door by which it comes: api, cli, slack, webhook or schedule.
-    #[arg(long, default_value = "cli")]
+    /// The door by which it comes.
+    #[arg(long, default_value = "cli", value_parser = PossibleValuesParser::new(Door::ALL.map(Door::as_str)))]
     pub door: String,
     /// The session for which it is: its id or name.
     #[arg(long)]

@@ -2,6 +2,7 @@
 //!
 //! Everything here panics with the reason when it cannot do its work: in a test that is the failure.
 
+mod base_image;
 pub mod clients;
 mod collector;
 mod command;
@@ -13,6 +14,7 @@ mod s3;
 pub mod upstream;
 mod wait;
 
+pub use base_image::PROMISES;
 pub use collector::{CollectedSpan, Collector, Takes};
 pub use command::{prepared, program, run, run_within};
 pub use docker::DockerEngine;

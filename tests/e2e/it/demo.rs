@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-use testkit::free_port;
-use testkit::model_server::{Answer, ModelServer};
+use serde_json::{Value, json};
+use testkit::model_server::{Answer, ModelServer, Speech};
+use testkit::{PROMISES, free_port};
 
 use crate::leftovers;
 use crate::processes;
@@ -30,10 +30,23 @@ for process in "$pid" $(pgrep --parent "$pid"); do
 done > "$OUT/users"
 eval "$(sed -n 's/^  export/export/p' "$OUT/openai")"
 belljar sandbox list > "$OUT/sandboxes"
+belljar run --session promises "Try what the image promises." > "$OUT/answer"
+belljar get promises said.json "$OUT/said.json"
 eval "$(sed -n 's/^Stop it: *//p' "$OUT/openai")"
 tail --pid="$pid" -f /dev/null
 eval "$(sed -n 's/^Remove it, stopped: *//p' "$OUT/openai")"
 findmnt --noheadings --output TARGET | grep -F "$BELLJAR_DEMO_DATA" > "$OUT/left" || true
+"#;
+
+/// Has a shell run each script of the base image's promises, and keeps what each says.
+const TRY: &str = r#"
+const { spawnSync } = await import("node:child_process");
+const said = SCRIPTS.map((script) => {
+  const done = spawnSync("bash", ["-c", script], { encoding: "utf8", timeout: 60000 });
+  return `${done.stdout}${done.stderr}${done.error ?? ""}`;
+});
+await writeToFile("said.json", JSON.stringify(said));
+return said.length;
 "#;
 
 /// The demo's place, and what is taken away again.
@@ -104,6 +117,11 @@ fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
     for _ in 0..2 {
         models.next(Answer::text("It rained a lot."));
     }
+    let scripts = Value::from_iter(PROMISES.iter().map(|(script, _)| *script));
+    let code = TRY.replace("SCRIPTS", &scripts.to_string());
+    let tries = Speech::text("I try them.").call("call_1", "exec", &json!({ "code": code }));
+    models.next(Answer::Say(tries));
+    models.next(Answer::text("It has all of them."));
     let output = Command::new("setsid")
         .args(["unshare", "--mount", "bash", "-c", STEPS])
         .current_dir(&root)
@@ -143,6 +161,16 @@ fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
         assert!(received.iter().any(|received| is_asked(&received.body)), "{name}");
     }
     models.assert_nothing_refused();
+    assert!(
+        place.text("answer").contains("It has all of them."),
+        "{}",
+        place.text("answer")
+    );
+    let said: Vec<String> = serde_json::from_str(&place.text("said.json")).expect("what the scripts said");
+    assert_eq!(said.len(), PROMISES.len());
+    for ((script, start), said) in PROMISES.iter().zip(said) {
+        assert!(said.starts_with(start), "{script}: {said}");
+    }
     let table = place.text("kept/monthly.csv");
     let mut rows = table.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let column = rows
@@ -177,4 +205,56 @@ fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
     assert!(place.text("sandboxes").contains("demo-"), "{}", place.text("sandboxes"));
     assert_eq!(place.text("left"), "", "mounts are left");
     assert!(!place.path("data").exists(), "the data is gone");
+}
+
+/// What `scripts/prepare` says and how it ends where these programs, each with what it prints, stand in for cargo and rustup.
+fn prepare_with(programs: &[(&str, &str)]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().expect("make a folder");
+    for place in ["/usr/bin", "/usr/sbin"] {
+        for entry in fs::read_dir(place).expect("list programs").flatten() {
+            if !["cargo", "rustup"].contains(&entry.file_name().to_string_lossy().as_ref()) {
+                // The first of a name counts.
+                let _ = std::os::unix::fs::symlink(entry.path(), folder.path().join(entry.file_name()));
+            }
+        }
+    }
+    for (name, prints) in programs {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\necho '{prints}'\n")).expect("write a program");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("let it run");
+    }
+    let output = Command::new("scripts/prepare")
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .env("PATH", folder.path())
+        .env_remove("BELLJAR_TEST_FULL")
+        .output()
+        .expect("run scripts/prepare");
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+#[test]
+fn where_cargo_is_missing_or_too_old_the_command_that_mends_it_is_said() {
+    let install = "'curl --proto =https -sSf https://sh.rustup.rs | sh -s -- -y && . ~/.cargo/env' mends it";
+    let (code, said) = prepare_with(&[]);
+    assert!(
+        code == Some(1) && said.contains("here is none") && said.contains(install),
+        "{said}"
+    );
+    let old = ("cargo", "cargo 1.70.0 (ec8a8a0ca 2023-04-25)");
+    let (code, said) = prepare_with(&[old]);
+    assert!(
+        code == Some(1) && said.contains("here is 1.70.0") && said.contains(install),
+        "{said}"
+    );
+    let (code, said) = prepare_with(&[old, ("rustup", "")]);
+    assert!(
+        code == Some(1) && said.contains("'rustup update stable' mends it"),
+        "{said}"
+    );
+    assert!(!said.contains("sh.rustup.rs"), "{said}");
+    let (code, said) = prepare_with(&[("cargo", "cargo 9999.0.0 (later)")]);
+    assert_eq!(code, Some(0), "{said}");
 }

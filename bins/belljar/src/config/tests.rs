@@ -24,6 +24,21 @@ fn mistakes(text: &str) -> Vec<String> {
 }
 
 #[test]
+fn every_cap_of_a_budget_reaches_control() {
+    let settings =
+        settings("[budget]\nrun = 1\nsession = 2\nuser = 3\nday = 4\ntriggers = { cli = 5, \"webhook:*\" = 6 }\n");
+    let base = control::Base::new("ab".repeat(32).parse().unwrap());
+    let caps = crate::wiring::control(&settings, "m", base).caps;
+    let dollars = |count: i64| Some(domain::Money(count * 1_000_000_000));
+    assert_eq!([caps.run, caps.session, caps.user, caps.day], [1, 2, 3, 4].map(dollars));
+    let triggers = caps.triggers.iter().map(|cap| (cap.pattern.clone(), Some(cap.most)));
+    assert_eq!(
+        triggers.collect::<Vec<_>>(),
+        [("cli".to_owned(), dollars(5)), ("webhook:*".to_owned(), dollars(6))]
+    );
+}
+
+#[test]
 fn nothing_at_all_is_a_configuration() {
     let settings = settings("");
     assert_eq!(settings.server.listen.port(), 7717);

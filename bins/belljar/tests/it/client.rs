@@ -359,6 +359,43 @@ async fn people_are_named_by_their_names() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_explanation_has_a_line_of_each_layer_and_the_door_that_was_asked_about() {
+    let scope = |scope: Value| serde_json::from_value(scope).unwrap();
+    let world = World::with(|config| {
+        let policies = &mut config.policies;
+        policies
+            .roles
+            .insert("everybody".to_owned(), scope(json!({"tools": {"exec": "allow"}})));
+        policies
+            .doors
+            .insert("webhook", scope(json!({"tools": {"exec": "deny"}})));
+    })
+    .await;
+    let folder = tempdir().unwrap();
+    let explain = async |door: &str| {
+        let words = ["policy", "explain", "tool:exec", "--user", "ada", "--door", door];
+        ada(&world, folder.path(), &words, "").await
+    };
+    let by_webhook = explain("webhook").await;
+    assert_eq!(by_webhook.code, 3, "{by_webhook:?}");
+    let lines: Vec<&str> = by_webhook.out.lines().collect();
+    assert!(
+        lines[0].starts_with("allow ") && lines[0].contains("everybody"),
+        "{lines:?}"
+    );
+    assert!(
+        lines[1].starts_with("deny ") && lines[1].contains("webhook"),
+        "{lines:?}"
+    );
+    assert!(lines.last().unwrap().starts_with("deny: "), "{lines:?}");
+    let by_api = explain("api").await;
+    assert_eq!(by_api.code, 0, "{by_api:?}");
+    assert!(!by_api.out.contains("deny"), "{by_api:?}");
+    let unknown = explain("window").await;
+    assert_eq!(unknown.code, 2, "{unknown:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_exit_code_says_how_it_ended() {
     let world = World::with(|config| config.caps.run = Some(domain::Money(1))).await;
     let folder = tempdir().unwrap();

@@ -724,3 +724,32 @@ async fn a_sessions_own_scope_caps_what_it_spends_and_no_other() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scope_caps_what_its_user_spends_in_all_sessions() {
+    in_both_placements_with(Differs::default, async |world| {
+        // $0.006 each.
+        world.models.always(spoken(1_000, 0, 200));
+        let capped = async || {
+            let mut prompt = NewPrompt::words(world.target(), Door::Api, "go");
+            prompt.scope = Some(serde_json::from_value(serde_json::json!({"limits": {"user_dollars": 0.05}})).unwrap());
+            let accepted = world.control.prompt(world.asker, prompt).await.unwrap();
+            world.ended(accepted.session, accepted.run).await
+        };
+        let mut done = 0;
+        let refused = loop {
+            let run = capped().await;
+            if run.state == RunState::Failed {
+                break run.code;
+            }
+            done += 1;
+            assert!(done < 9, "nine cost more than the cap");
+        };
+        assert_eq!(refused.as_deref(), Some("budget_exhausted"));
+        assert!(done > 0, "what is below the cap is not refused");
+        // Each of them was a session of its own; one without that scope goes on.
+        let free = world.prompt("go").await;
+        world.done(&free).await;
+    })
+    .await;
+}

@@ -48,6 +48,23 @@ async fn delays_pass_and_silence_ends() {
     assert_eq!(heard.retries.len(), 2);
 }
 
+/// The clock stands still but for what is waited for.
+#[tokio::test(start_paused = true)]
+async fn a_step_waits_before_it_begins_and_between_its_pieces() {
+    for (delays, expected) in [
+        ("delay_ms: 6000, pause_ms: 700, piece: 4", 6_000 + 3 * 700),
+        ("delay_ms: 6000, pause_ms: 700, piece: 100", 6_000),
+        ("pause_ms: 700, piece: 7", 700),
+        ("piece: 4", 0),
+    ] {
+        let (providers, _file) = scripted(&format!("steps: [{{ text: one two three, {delays} }}]"));
+        let began = tokio::time::Instant::now();
+        let heard = ask(&providers, "m", &[prompt("go")]).await;
+        assert_eq!(heard.text, "one two three");
+        assert_eq!(began.elapsed().as_millis(), expected, "{delays}");
+    }
+}
+
 #[tokio::test]
 async fn a_cut_stream_ends_in_an_error_with_what_was_said() {
     let (providers, _file) = scripted("steps: [{ text: 'a long answer', piece: 2, fault: { cut_after: 700 } }]");

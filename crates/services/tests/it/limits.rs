@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use domain::SessionId;
 use serde_json::json;
 use services::Code;
 
@@ -38,6 +39,24 @@ async fn rates_of_service_session_and_method_are_kept() {
     let failure = rig.fails("get", json!({}), Code::RateLimited).await;
     assert!(failure.message.contains("this session"), "{failure}");
     assert_eq!(upstream.seen().len(), 3);
+}
+
+#[tokio::test]
+async fn a_services_own_rate_counts_whoever_calls_and_wherever_it_is_written() {
+    let by_definition = GET.replace("concurrency = 3\n", "concurrency = 3\nper_minute = 3\n");
+    for (definition, configured) in [(GET, Some(3)), (&by_definition, None), (&by_definition, Some(3))] {
+        let upstream = Upstream::start(|_, _| ok(json!(1))).await;
+        let mut setting = Setting::new(&upstream.base(), definition);
+        setting.settings.per_minute = configured;
+        let mut rig = setting.build();
+        rig.get("get", json!({})).await;
+        rig.get("get", json!({})).await;
+        rig.session = SessionId::new();
+        rig.get("get", json!({})).await;
+        let failure = rig.fails("get", json!({}), Code::RateLimited).await;
+        assert!(!failure.message.contains("this session"), "{failure}");
+        assert_eq!(upstream.seen().len(), 3);
+    }
 }
 
 #[tokio::test]

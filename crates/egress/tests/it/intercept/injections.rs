@@ -64,15 +64,16 @@ async fn placeholder_mode_replaces_what_the_client_wrote_and_adds_nothing() {
     let rule = r#"inject = [
         { kind = "bearer", secret = "env:TOKEN", mode = "placeholder" },
         { kind = "query", name = "key", secret = "env:TOKEN", mode = "placeholder" },
+        { kind = "header", name = "x-key", prefix = "Key ", secret = "env:TOKEN", mode = "placeholder" },
     ]"#;
     let house = House::new(&[("bound", rule)]);
     let bound = house.upstream(HOST, |_| text("fine")).await;
-    let bearer = format!("Bearer {PLACEHOLDER}");
+    let (bearer, key) = (format!("Bearer {PLACEHOLDER}"), format!("Key {PLACEHOLDER}"));
     let with = request(
         "GET",
         HOST,
         &format!("/?key={PLACEHOLDER}"),
-        &[("authorization", &bearer)],
+        &[("authorization", &bearer), ("x-key", &key)],
         "",
     );
     assert_eq!(house.ask(HOST, with).await.status, StatusCode::OK);
@@ -82,8 +83,28 @@ async fn placeholder_mode_replaces_what_the_client_wrote_and_adds_nothing() {
     };
     assert_eq!(filled.header("authorization"), [format!("Bearer {SECRET}")]);
     assert_eq!(filled.target, format!("/?key={ENCODED}"));
-    assert!(plain.header("authorization").is_empty());
+    assert_eq!(filled.header("x-key"), [format!("Key {SECRET}")]);
+    assert!(plain.header("authorization").is_empty() && plain.header("x-key").is_empty());
     assert_eq!(plain.target, "/?key=own");
+}
+
+#[tokio::test]
+async fn placeholder_mode_replaces_a_password_that_the_client_wrote() {
+    use base64::Engine as _;
+    let base64 = |text: String| base64::engine::general_purpose::STANDARD.encode(text);
+    let rule = r#"inject = [{ kind = "basic", user = "robot", secret = "env:TOKEN", mode = "placeholder" }]"#;
+    let house = House::new(&[("bound", rule)]);
+    let bound = house.upstream(HOST, |_| text("fine")).await;
+    let written = format!("Basic {}", base64(format!("robot:{PLACEHOLDER}")));
+    let with = request("GET", HOST, "/", &[("authorization", &written)], "");
+    assert_eq!(house.ask(HOST, with).await.status, StatusCode::OK);
+    assert_eq!(house.ask(HOST, get(HOST, "/")).await.status, StatusCode::OK);
+    let [filled, plain] = &bound.seen()[..] else {
+        panic!("two requests")
+    };
+    let expected = format!("Basic {}", base64(format!("robot:{SECRET}")));
+    assert_eq!(filled.header("authorization"), [expected]);
+    assert!(plain.header("authorization").is_empty());
 }
 
 #[tokio::test]
