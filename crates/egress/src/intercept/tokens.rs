@@ -1,7 +1,7 @@
 //! Endpoints that hand out tokens: what they hand out does not reach the sandbox (threats 50, 51).
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use memchr::memmem;
 use percent_encoding::percent_decode;
 use protocol::PLACEHOLDER;
@@ -54,20 +54,13 @@ const AWS_SERVICES: [&str; 7] = [
 ];
 
 /// The last part of paths where tokens are handed out, or what follows its last colon.
-const ENDPOINTS: [&str; 12] = [
-    "token",
-    "tokens",
-    "access_token",
-    "access_tokens",
-    "oauth_token",
-    "refresh_token",
-    "token.json",
-    "registration-token",
-    "api-token",
-    "generateaccesstoken",
-    "generateidtoken",
-    "signjwt",
-];
+const ENDPOINTS: [&str; 5] = ["token", "tokens", "generateaccesstoken", "generateidtoken", "signjwt"];
+
+/// How it ends where it says which tokens: `access_tokens`, `registration-token`.
+const ENDINGS: [&str; 4] = ["_token", "_tokens", "-token", "-tokens"];
+
+/// What follows the name of a token that is given out anew.
+const ROTATE: &str = "rotate";
 
 /// The fields that hold them.
 const FIELDS: [&str; 20] = [
@@ -105,12 +98,14 @@ pub(super) fn handling(rule: &Rule, head: &Head) -> Handling {
         })
     });
     let known = match &path {
-        Some(path) => path
-            .without_parameters()
-            .as_slice()
-            .iter()
-            .rfind(|segment| !segment.is_empty())
-            .is_some_and(|last| is_endpoint(last)),
+        Some(path) => {
+            let plain = path.without_parameters();
+            let mut segments = plain.as_slice().iter().filter(|segment| !segment.is_empty());
+            let is_named = |segment: &String| is_endpoint(segment, &head.method);
+            segments
+                .next_back()
+                .is_some_and(|last| is_named(last) || (last.eq_ignore_ascii_case(ROTATE) && segments.any(is_named)))
+        }
         None => may_be_endpoint(&head.path),
     };
     if !named && !known {
@@ -171,9 +166,17 @@ pub(super) fn refresh_token(rule: &str) -> Denied {
     .by(rule)
 }
 
-fn is_endpoint(segment: &str) -> bool {
-    let last = segment.rsplit(':').next().unwrap_or_default();
-    ENDPOINTS.contains(&last.trim().to_ascii_lowercase().as_str())
+fn is_endpoint(segment: &str, method: &Method) -> bool {
+    let last = segment
+        .rsplit(':')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
+    // Servers take what follows a dot for the form of the answer. What is got under such a name is a file as a rule.
+    let (name, form) = last.split_once('.').unwrap_or((&last, ""));
+    let is_file = *method == Method::GET && !matches!(form, "" | "json" | "xml");
+    !is_file && (ENDPOINTS.contains(&name) || ENDINGS.iter().any(|end| name.ends_with(end)))
 }
 
 /// Whether a path that servers read differently is a token endpoint for one of them: any part of it is, or it is encoded
@@ -188,7 +191,7 @@ fn may_be_endpoint(path: &str) -> bool {
     percent_encoding::percent_decode_str(&path).ne(path.bytes())
         || path
             .split(|letter: char| !letter.is_ascii_alphanumeric() && !"-_.".contains(letter))
-            .any(is_endpoint)
+            .any(|part| is_endpoint(part, &Method::POST))
 }
 
 /// The refusal of a request for a token.

@@ -112,7 +112,7 @@ impl Exchange {
         } else if changes || !upload.keeps_length() {
             head.headers.remove(header::CONTENT_LENGTH);
         }
-        if rule.methods.is_some() && media(&head).starts_with("application/x-www-form-urlencoded") {
+        if rule.methods.is_some() && may_be_form(&head) {
             self.hold(&mut upload)?;
             let form = upload.gather(WHOLE).await?;
             if inject::query::asks_for_method(Some(&String::from_utf8_lossy(&form))) {
@@ -211,10 +211,10 @@ fn check_media(rule: &Rule, head: &Head) -> Result<(), Denied> {
     if said.next().is_some() {
         return refused("the request says twice what its body is", "send one Content-Type");
     }
-    let (Some(media), Some(_)) = (media, &rule.methods) else {
+    if rule.methods.is_none() {
         return Ok(());
-    };
-    let Ok(media) = media.to_str() else {
+    }
+    let Ok(media) = media.map_or(Ok(""), HeaderValue::to_str) else {
         return refused("what the request's body is cannot be read", "send a plain Content-Type");
     };
     let media = media.trim_start().to_ascii_lowercase();
@@ -225,8 +225,7 @@ fn check_media(rule: &Rule, head: &Head) -> Result<(), Denied> {
             "send it in UTF-8",
         );
     }
-    let is_form =
-        media.starts_with("multipart/") || media.starts_with("application/x-www-form-urlencoded") || is_json(&media);
+    let is_form = media.starts_with("multipart/") || may_be_form(head) || is_json(&media);
     let mut encodings = head.headers.get_all(header::CONTENT_ENCODING).iter();
     if is_form && encodings.any(|encoding| !encoding.as_bytes().eq_ignore_ascii_case(b"identity")) {
         return refused(
@@ -258,6 +257,13 @@ fn media(head: &Head) -> String {
     let media = head.headers.get(header::CONTENT_TYPE);
     let media = media.and_then(|media| media.to_str().ok()).unwrap_or_default();
     media.trim().to_ascii_lowercase()
+}
+
+/// Whether a server may read a form in the body (threat 32): some also where nothing says what it is.
+fn may_be_form(head: &Head) -> bool {
+    let media = media(head);
+    let named = media.split([';', ',']).next().unwrap_or_default().trim();
+    media.starts_with("application/x-www-form-urlencoded") || (named.is_empty() && head.method == Method::POST)
 }
 
 /// Whether letters are written as themselves, in lower case.
@@ -296,15 +302,15 @@ fn clean(head: &mut Head, rule: &Rule) {
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
-    if rule.methods.is_some() {
-        for name in select::METHOD_OVERRIDES {
-            headers.remove(name);
-        }
-    }
-    if rule.paths.is_some() || rule.git.is_some() {
-        for name in select::PATH_OVERRIDES {
-            headers.remove(name);
-        }
+    // Servers that make variables of headers cannot tell `_` from `-`.
+    let is_override = |name: &HeaderName| {
+        let name = name.as_str().replace('_', "-");
+        (rule.methods.is_some() && select::METHOD_OVERRIDES.contains(&name.as_str()))
+            || ((rule.paths.is_some() || rule.git.is_some()) && select::PATH_OVERRIDES.contains(&name.as_str()))
+    };
+    let overrides: Vec<HeaderName> = headers.keys().filter(|name| is_override(name)).cloned().collect();
+    for name in overrides {
+        headers.remove(name);
     }
 }
 

@@ -39,6 +39,11 @@ async fn threat_050_a_token_endpoint_answers_with_placeholders() {
         "/oauth/token/;x=1",
         "/oauth/token%3bx",
         "/v1/projects/-/serviceAccounts/robot:generateAccessToken",
+        "/oauth/token.xml",
+        "/oauth/token.anything",
+        "/api/v4/personal_access_tokens/self/rotate",
+        "/api/v4/projects/7/access_tokens/12/ROTATE",
+        "/api/v4/projects/7/deploy_tokens.json",
     ] {
         let reply = house
             .ask(HOST, request("POST", HOST, path, &[], "grant_type=client_credentials"))
@@ -59,6 +64,11 @@ async fn threat_050_a_token_endpoint_answers_with_placeholders() {
         format!("access_token={PLACEHOLDER}&scope=repo&token_type=bearer")
     );
     assert_eq!(reply.headers["content-length"], reply.body.len().to_string());
+    // A file, and what is given out anew without being a token.
+    for (method, path) in [("GET", "/raw/main/src/token.ts"), ("POST", "/logs/rotate")] {
+        let reply = house.ask(HOST, request(method, HOST, path, &[], "")).await;
+        assert!(reply.body.contains("gho_real"), "{path}: {}", reply.body);
+    }
 }
 
 #[tokio::test]
