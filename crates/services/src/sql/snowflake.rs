@@ -261,6 +261,13 @@ impl Snowflake {
     fn resolve(&self, asked: &Asked) -> Result<(), Failure> {
         for named in &asked.statement.relations {
             let schema = named.schema.clone().unwrap_or_default();
+            if schema.is_empty() && !self.reads_public() {
+                return Err(Failure::new(
+                    Code::Refused,
+                    format!("{}: {named} does not say its schema", asked.what),
+                )
+                .remedy(format!("write SCHEMA.{named}, one of {}", self.schemas.join(", "))));
+            }
             let is_listed = schema.is_empty()
                 || self.schemas.iter().any(|listed| {
                     listed.eq_ignore_ascii_case(&schema)
@@ -278,6 +285,12 @@ impl Snowflake {
             }
         }
         Ok(())
+    }
+
+    /// Whether names without a schema may be read: those that are not in the session's are looked for in PUBLIC, as the parameter
+    /// SEARCH_PATH says where nobody changed it.
+    fn reads_public(&self) -> bool {
+        self.schemas.iter().any(|listed| listed.eq_ignore_ascii_case("PUBLIC"))
     }
 
     fn body(&self, asked: &Asked, limit: u64) -> Result<Value, Failure> {

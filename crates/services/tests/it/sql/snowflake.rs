@@ -232,6 +232,42 @@ async fn tables_and_columns_are_those_of_the_schemas_that_may_be_read() {
 }
 
 #[tokio::test]
+async fn threat_099_a_name_without_a_schema_does_not_lead_to_public() {
+    let (port, asked) = account().await;
+    let sent = |text: &str| {
+        let asked = asked.lock().unwrap();
+        asked
+            .iter()
+            .any(|(.., body)| body["statement"].as_str().is_some_and(|sent| sent.contains(text)))
+    };
+    let reports = database(port, "20s", &["REPORTS"]);
+    for query in [
+        "SELECT * FROM pay",
+        "SELECT * FROM reports.sums JOIN pay ON true",
+        "SELECT (SELECT max(x) FROM pay)",
+    ] {
+        let failure = reports.query(query).await.expect_err(query);
+        assert_eq!(failure.code, Code::Refused, "{query}");
+        assert!(failure.message.contains("does not say its schema"), "{failure}");
+        assert!(
+            failure.remedy.as_ref().is_some_and(|remedy| remedy.contains("REPORTS")),
+            "{failure:?}"
+        );
+    }
+    assert!(!sent("pay"));
+    reports
+        .query("WITH pay AS (SELECT 1 AS x) SELECT * FROM pay JOIN reports.sums ON true")
+        .await
+        .unwrap();
+    assert!(sent("sums"));
+    database(port, "20s", &["REPORTS", "public"])
+        .query("SELECT * FROM pay")
+        .await
+        .unwrap();
+    assert!(sent("FROM pay"));
+}
+
+#[tokio::test]
 async fn what_snowflake_refuses_is_told() {
     let (port, _) = account().await;
     let failure = open(port).query("SELECT * FROM NOTHERE").await.unwrap_err();
