@@ -104,7 +104,7 @@ impl Control {
                     "the last message alone does not fit the model's window: ask for less at once".to_owned(),
                 );
             };
-            let (bound, likely) = (history.bound(&head), history.likely(&head));
+            let (bound, likely) = (history.bound(model, &head), history.likely(model, &head));
             let kept: u64 = lines[whole..].iter().map(Line::likely).sum();
             let room = model.window.saturating_sub(output);
             let end = if likely.saturating_sub(kept) <= room {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use domain::{Block, Message};
-use llm::Head;
+use llm::{Head, Opening};
 use providers::{Model, Providers};
 use store::{Asker, Dialect};
 
@@ -35,8 +35,20 @@ pub(crate) struct Cached {
     bytes: usize,
     /// The place of the newest message in the store, which may be told no longer.
     last: i64,
-    /// How many of the lines the provider has counted, and the tokens it found, the head included.
-    counted: Option<(usize, u64)>,
+    counted: Option<Count>,
+}
+
+/// What a provider counted.
+#[derive(Clone, Debug)]
+struct Count {
+    /// Who: another model may count the same otherwise.
+    model: Arc<Model>,
+    /// How the request began.
+    opening: Arc<Opening>,
+    /// The lines that stood in it, and the reply.
+    lines: usize,
+    /// The tokens of all that.
+    tokens: u64,
 }
 
 /// A message in the history.
@@ -152,7 +164,7 @@ impl Cached {
 
     /// How many of the lines stood in a request that the provider answered.
     pub(crate) fn accepted(&self) -> usize {
-        self.counted.map_or(0, |(lines, _)| lines)
+        self.counted.as_ref().map_or(0, |count| count.lines)
     }
 
     /// The places of the messages that show pictures, after so many lines.
@@ -182,26 +194,34 @@ impl Cached {
         }
     }
 
-    /// Takes note of what the provider counted: the whole input up to the last line, which is the reply itself.
-    pub(crate) fn counted(&mut self, input: u64, output: u64) {
-        self.counted = Some((
-            self.lines.len(),
-            input.saturating_add(output).saturating_add(REPLY_SLACK),
-        ));
+    /// Takes note of what the model's provider counted: the whole input up to the last line, which is the reply itself.
+    pub(crate) fn counted(&mut self, model: &Arc<Model>, opening: Arc<Opening>, input: u64, output: u64) {
+        self.counted = Some(Count {
+            model: Arc::clone(model),
+            opening,
+            lines: self.lines.len(),
+            tokens: input.saturating_add(output).saturating_add(REPLY_SLACK),
+        });
     }
 
-    /// The most tokens that the input can be.
-    pub(crate) fn bound(&self, head: &Head<'_>) -> u64 {
-        self.tokens(|line| line.bound, || llm::head_bound(head))
+    /// The most tokens that the input of this model can be.
+    pub(crate) fn bound(&self, model: &Arc<Model>, head: &Head<'_>) -> u64 {
+        self.tokens(model, head, |line| line.bound, llm::head_bound(head))
     }
 
-    /// Tokens that the input likely has.
-    pub(crate) fn likely(&self, head: &Head<'_>) -> u64 {
-        self.tokens(Line::likely, || llm::head_bound(head).div_ceil(3))
+    /// Tokens that the input of this model likely has.
+    pub(crate) fn likely(&self, model: &Arc<Model>, head: &Head<'_>) -> u64 {
+        self.tokens(model, head, Line::likely, llm::head_bound(head).div_ceil(3))
     }
 
-    fn tokens(&self, of: impl Fn(&Line) -> u64, head: impl FnOnce() -> u64) -> u64 {
-        let (lines, known) = self.counted.unwrap_or_else(|| (0, head()));
+    fn tokens(&self, model: &Arc<Model>, head: &Head<'_>, of: impl Fn(&Line) -> u64, beginning: u64) -> u64 {
+        let count = self.counted.as_ref().filter(|count| Arc::ptr_eq(&count.model, model));
+        let (lines, known) = match count {
+            Some(count) if *count.opening == *head.opening => (count.lines, count.tokens),
+            // How the request began then is among what was counted, and may be less than how it begins now.
+            Some(count) => (count.lines, count.tokens.saturating_add(beginning)),
+            None => (0, beginning),
+        };
         self.lines[lines.min(self.lines.len())..]
             .iter()
             .map(of)
@@ -259,5 +279,65 @@ impl Control {
             last: stored.last,
             counted: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use llm::{CacheMarks, Format};
+    use protocol::ToolChoice;
+    use providers::{ModelSettings, ProviderKind, RetryLimits, Timeouts};
+
+    use super::*;
+    use crate::masks::Secrecy;
+    use crate::turns::head;
+
+    fn model(name: &str) -> Model {
+        let mut settings = ModelSettings::new(ProviderKind::Anthropic);
+        settings.api_key = Some(secret::Secret::new("none").into());
+        settings.window = Some(200_000);
+        settings.max_output = Some(8_000);
+        settings.family = Some("claude".to_owned());
+        Model::new(name, settings).unwrap()
+    }
+
+    #[test]
+    fn what_a_provider_counted_bounds_no_other_model_and_no_longer_beginning() {
+        let models = vec![model("small"), model("large")];
+        let providers = Providers::new(models, Timeouts::default(), RetryLimits::default()).unwrap();
+        let known = |name: &str| Arc::clone(&providers.chain(name).unwrap()[0]);
+        let (small, large) = (known("small"), known("large"));
+        let line = Line {
+            position: 1,
+            bytes: Bytes::from_static(b"{}"),
+            bound: 50_000,
+            calls: false,
+        };
+        let mut history = Cached {
+            model: Arc::clone(&small),
+            providers,
+            masks: Secrecy::new(Vec::new()).masks(),
+            bytes: line.size(),
+            lines: vec![line],
+            last: 1,
+            counted: None,
+        };
+        let opening = |system: &str| {
+            let cache = CacheMarks::default();
+            Arc::new(Opening::new(Format::AnthropicMessages, "claude", system, &[], cache))
+        };
+        let (brief, long) = (opening("Help."), opening(&"Help them. ".repeat(1_000)));
+        let bound = |history: &Cached, model: &Arc<Model>, opening: &Opening| {
+            let head = head(opening, model, &ToolChoice::Auto, 100);
+            (history.bound(model, &head), llm::head_bound(&head))
+        };
+        let (whole, beginning) = bound(&history, &small, &brief);
+        assert_eq!(whole, 50_000 + beginning, "nobody has counted");
+        history.counted(&small, Arc::clone(&brief), 1_000, 10);
+        assert_eq!(bound(&history, &small, &brief).0, 1_010 + REPLY_SLACK);
+        let (whole, beginning) = bound(&history, &small, &long);
+        assert_eq!(whole, 1_010 + REPLY_SLACK + beginning, "it begins otherwise now");
+        let (whole, beginning) = bound(&history, &large, &brief);
+        assert_eq!(whole, 50_000 + beginning, "another model's provider has not counted");
     }
 }

@@ -152,7 +152,7 @@ impl Control {
         };
         let opening = active.offer.opening(model);
         let head = head(&opening, model, &request.tool_choice, output);
-        let input = history.bound(&head).saturating_add(new).saturating_add(joining);
+        let input = history.bound(model, &head).saturating_add(new).saturating_add(joining);
         let reserve = match &model.price {
             Some(price) if active.offer.is_capped() => {
                 // A stream is cut by our own count, which is rather too high: an answer of full length must fit it.

@@ -179,7 +179,11 @@ impl Control {
         let history = history.map_err(|error| Silence::Model(error.to_string(), "history_unreadable"))?;
         let opening = active.offer.opening(model);
         let head = head(&opening, model, &request.tool_choice, claim.output);
-        Ok((bytes_of(history), history.likely(&head), history.bound(&head)))
+        Ok((
+            bytes_of(history),
+            history.likely(model, &head),
+            history.bound(model, &head),
+        ))
     }
 
     /// Has the history summed up. False: only a part of what can be.
@@ -276,7 +280,7 @@ impl Control {
             && Arc::ptr_eq(&model, &active.model)
             && let Some(history) = writing.history()
         {
-            history.counted(usage.total_input(), usage.output);
+            history.counted(&model, active.offer.opening(&model), usage.total_input(), usage.output);
         }
         active.done.fetch_max(request.turn, Ordering::SeqCst);
         *lock(&active.calls) = crate::live::calls(&answer);
