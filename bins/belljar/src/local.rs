@@ -43,10 +43,18 @@ pub(crate) async fn client(
 ) -> anyhow::Result<End> {
     let (url, token) = match client::named() {
         (Some(url), Some(token)) => (url, token),
-        (url, token) => {
+        (None, token) => {
             let settings = loaded?.settings;
             let token = token.map_or_else(|| own_token(&settings), Ok)?;
-            (url.unwrap_or_else(|| own_url(&settings)), token)
+            (own_url(&settings), token)
+        }
+        (Some(url), None) => {
+            let settings = loaded?.settings;
+            if copies::elsewhere(&settings).is_some() {
+                return Err(ClientError::NoTokenThere { url }.into());
+            }
+            let token = own_token(&settings)?;
+            (url, token)
         }
     };
     Ok(End::Client(

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use causes::with_causes;
-use control::{Base, Callable, Control, Outside};
+use control::{Base, Callable, Control, ControlError, Outside};
 use dial::{Dialer, SystemResolver};
 use host::HostClient;
 use lifecycle::Tasks;
@@ -192,21 +192,48 @@ fn described(name: &str, model: &Model, default: bool) -> http_api::Model {
     }
 }
 
-/// At the very first start: makes the first admin and a token, keeps it for this machine's root, and shows it once.
+/// At the very first start: makes the first admin and a token, keeps it for this machine's root, and shows it once. Where it opens
+/// nothing any more, or is gone, as after `belljar restore` on another machine, another one takes its place; who wants none there
+/// leaves the file empty.
 async fn first_token(settings: &Settings, control: &Control) -> anyhow::Result<()> {
     let path = places::first_token(settings);
     let keep = |secret: &Secret| {
         write_secret(&path, secret.expose())
             .with_context(|| format!("cannot keep the first token in {}", path.display()))
     };
-    if let Some(secret) = control.first_admin("admin", keep).await? {
+    let show = |whose: &str, secret: &Secret| {
         let _gone = cli::line(format_args!(
-            "token of the first admin, shown this once (root of this machine finds it in {}):\n  {}",
+            "token of {whose}, shown this once (root of this machine finds it in {}):\n  {}",
             path.display(),
             secret.expose()
         ));
+    };
+    if let Some(secret) = control.first_admin("admin", &keep).await? {
+        show("the first admin", &secret);
+    } else if !opens(&path, control).await?
+        && let Some(secret) = control.recover_admin().await?
+    {
+        keep(&secret)?;
+        show("an admin, since the one that was kept opens nothing", &secret);
     }
     Ok(())
+}
+
+/// Whether the token in a file is an admin's, or the file is empty on purpose.
+async fn opens(path: &Path, control: &Control) -> anyhow::Result<bool> {
+    let kept = match std::fs::read_to_string(path) {
+        Ok(kept) => Secret::new(kept.trim()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).with_context(|| format!("cannot read the token in {}", path.display())),
+    };
+    if kept.expose().is_empty() {
+        return Ok(true);
+    }
+    match control.authenticate(&kept).await {
+        Ok(identity) => Ok(identity.user.admin),
+        Err(ControlError::Unauthorized(_)) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn write_secret(path: &Path, secret: &str) -> std::io::Result<()> {

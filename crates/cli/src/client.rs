@@ -76,6 +76,14 @@ pub enum ClientError {
         /// The file that holds the first token of this machine.
         tried: PathBuf,
     },
+    /// There is no token to show to a control plane that is not this machine's own.
+    #[error(
+        "no token: BELLJAR_URL names {url}, which is not this machine's own control plane, and its first token is sent nowhere else: set BELLJAR_TOKEN to a token of the one that is asked"
+    )]
+    NoTokenThere {
+        /// Its address.
+        url: String,
+    },
     /// Whoever read what a command prints reads no more. It is no mistake, and nobody is told.
     #[error("nobody reads what is printed any more")]
     Closed,
@@ -90,7 +98,7 @@ impl ClientError {
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Refused { code, .. } => Outcome::of_code(code),
-            Self::NoToken { .. } => Outcome::Denied,
+            Self::NoToken { .. } | Self::NoTokenThere { .. } => Outcome::Denied,
             Self::Usage(_) => Outcome::Usage,
             Self::Closed => Outcome::Done,
             _ => Outcome::Failed,

@@ -87,6 +87,25 @@ impl Store {
         .await
     }
 
+    /// A new token of the admin who has been there longest, for whoever owns the machine and is left with none that opens anything;
+    /// nothing where there is no admin. Audited.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn recover_admin(&self) -> Result<Option<Secret>, StoreError> {
+        self.write("give an admin a token", |work| {
+            let oldest = "SELECT id FROM users WHERE admin = 1 AND removed IS NULL ORDER BY created, id LIMIT 1";
+            let Some(row) = work.one(oldest, binds![])? else {
+                return Ok(None);
+            };
+            let secret = tokens::new_secret(tokens::WORD);
+            let (_, made) = tokens::add(work, &secret, row.id("id")?, "recovered".to_owned(), "first", None);
+            audit::append(work, Asker::System, &[made])?;
+            Ok(Some(secret))
+        })
+        .await
+    }
+
     /// One user. Users see themselves, admins everybody, the removed ones included.
     ///
     /// # Errors

@@ -66,7 +66,7 @@ fn told(file: &Path, of: &str, json: bool) -> anyhow::Result<End> {
 }
 
 /// The address of a control plane that is not this machine's own, where BELLJAR_URL names one.
-fn elsewhere(settings: &Settings) -> Option<String> {
+pub(super) fn elsewhere(settings: &Settings) -> Option<String> {
     let (named, _) = client::named();
     let own = own_url(settings);
     named.filter(|named| !is_same_place(named, &own))

@@ -75,12 +75,24 @@ async fn the_first_start_makes_a_token_and_every_later_one_keeps_it() {
             .trim(),
         token
     );
-    let mut sessions = belljar(folder.path());
-    sessions.args(["user", "list"]).env("BELLJAR_URL", &url);
-    let listed = run(sessions, "").await;
+    let list = async |listen: &str| {
+        let mut command = belljar(folder.path());
+        command
+            .args(["user", "list"])
+            .env("BELLJAR_URL", &url)
+            .env("BELLJAR_SERVER_LISTEN", listen);
+        run(command, "").await
+    };
+    let listed = list(url.strip_prefix("http://").unwrap()).await;
     assert!(
         listed.code == 0 && listed.out.contains("admin"),
         "root finds the token: {listed:?}"
+    );
+    // Another address is another control plane's, and is not shown the token.
+    let listed = list("127.0.0.1:1").await;
+    assert!(
+        listed.code == 3 && listed.notes.contains("set BELLJAR_TOKEN") && listed.notes.contains(&url),
+        "{listed:?}"
     );
 
     let mut second = belljar(folder.path());
@@ -141,6 +153,42 @@ async fn the_first_start_makes_a_token_and_every_later_one_keeps_it() {
         .env("BELLJAR_URL", &url)
         .env("BELLJAR_TOKEN", &token);
     assert_eq!(run(me, "").await.code, 0);
+    child.kill().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_owns_the_machine_is_not_left_outside_by_a_token_that_opens_nothing() {
+    let folder = tempdir().unwrap();
+    let place = folder.path().join("control/admin-token");
+    let kept = || std::fs::read_to_string(&place).unwrap().trim().to_owned();
+    let as_admin = async |url: &str, words: &[&str], token: &str| {
+        let mut command = belljar(folder.path());
+        command.args(words).env("BELLJAR_URL", url).env("BELLJAR_TOKEN", token);
+        run(command, "").await.code
+    };
+    let (mut child, url, _) = serve(folder.path()).await;
+    let first = kept();
+    assert_eq!(as_admin(&url, &["token", "revoke", "first"], &first).await, 0);
+    assert_eq!(as_admin(&url, &["user", "list"], &first).await, 3);
+    child.kill().await.unwrap();
+
+    let (mut child, url, said) = serve(folder.path()).await;
+    let second = kept();
+    assert_ne!(first, second);
+    assert_eq!(said.last().map(|line| line.trim()), Some(second.as_str()));
+    assert_eq!(as_admin(&url, &["user", "list"], &second).await, 0);
+    assert_eq!(as_admin(&url, &["user", "list"], &first).await, 3);
+    child.kill().await.unwrap();
+
+    std::fs::remove_file(&place).unwrap();
+    let (mut child, url, _) = serve(folder.path()).await;
+    assert_eq!(as_admin(&url, &["user", "list"], &kept()).await, 0);
+    child.kill().await.unwrap();
+
+    // Nobody is to find one there.
+    std::fs::write(&place, "").unwrap();
+    let (mut child, _, said) = serve(folder.path()).await;
+    assert!(said.is_empty() && kept().is_empty(), "{said:?}");
     child.kill().await.unwrap();
 }
 

@@ -47,6 +47,14 @@ impl Control {
         Ok(made.map_err(ControlError::from)?.then_some(secret))
     }
 
+    /// A new token of an admin, for whoever owns the machine and is left with none that opens anything.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn recover_admin(&self) -> Result<Option<Secret>, ControlError> {
+        Ok(self.0.store.recover_admin().await?)
+    }
+
     /// Adds a user.
     ///
     /// # Errors
