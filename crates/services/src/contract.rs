@@ -1,6 +1,7 @@
 //! The contract test of a definition: its recorded exchanges are played by a server on this machine, which checks each
 //! request and gives the recorded answer, and what the caller gets is held against what was recorded.
 
+mod credential;
 mod database;
 mod server;
 #[cfg(test)]
@@ -8,6 +9,7 @@ mod tests;
 mod tools;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use dial::{Dialer, Settings, SystemResolver};
@@ -18,12 +20,10 @@ use serde_json::Value;
 use serde_json::value::to_raw_value;
 use worker::Worker;
 
+use self::credential::Demand;
 pub use self::database::ExampleError;
 use crate::definition::{Action, Auth, Fixture, Kind, Method, Recorded, Server, Service};
 use crate::{Bound, Call, Catalogue, Failure, ServiceSettings, Services, Trust};
-
-/// What stands for the credential. Nothing is read from the environment: the value is made up.
-const CREDENTIAL: &str = "env:CONTRACT_TEST";
 
 /// What came of one fixture.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,7 +44,7 @@ pub enum ContractError {
     Listen(#[source] std::io::Error),
     /// There is no database.
     #[error("make the database of the example from {0}")]
-    Example(std::path::PathBuf, #[source] database::ExampleError),
+    Example(PathBuf, #[source] database::ExampleError),
     /// The service cannot be called.
     #[error("prepare the service {0} for its contract test")]
     Prepare(String, #[source] crate::ClientError),
@@ -91,8 +91,11 @@ async fn one(
     worker: &Worker,
 ) -> Result<Vec<String>, ContractError> {
     let tasks = Tasks::new();
+    let way = credential::way(service);
     let script = Arc::new(Mutex::new(Script {
         exchanges: fixture.exchanges.iter().cloned().collect(),
+        demand: Demand::new(service, way.as_ref()),
+        file: service.folder.join("fixtures").join(format!("{}.json", method.name)),
         wrong: Vec::new(),
     }));
     let base_url = server::listen(&tasks, Arc::clone(&script), approved(service))
@@ -113,7 +116,7 @@ async fn one(
         }
         _ => None,
     };
-    let services = prepared(service, settings, &tasks, worker)?;
+    let services = prepared(service, way, settings, &tasks, worker)?;
     let arguments = to_raw_value(&fixture.arguments).unwrap_or_default();
     let call = Call {
         session: SessionId::new(),
@@ -144,7 +147,26 @@ async fn one(
 #[derive(Default)]
 struct Script {
     exchanges: VecDeque<crate::Exchange>,
+    demand: Demand,
+    /// Where the exchanges are recorded.
+    file: PathBuf,
     wrong: Vec<String>,
+}
+
+impl Script {
+    /// Holds the body of a request against the recorded one; null is none. Where it `must` be recorded, it is told.
+    fn hold(&mut self, made: &str, recorded: Option<&Value>, sent: &Value, must: bool) {
+        let expected = recorded.unwrap_or(&Value::Null);
+        if recorded.is_none() && must {
+            self.wrong.push(format!(
+                "{}: the exchange {made} has no body recorded, and would take any: write \"body\": {sent}, which was sent, if that is right",
+                self.file.display()
+            ));
+        } else if sent != expected {
+            self.wrong
+                .push(format!("the body of {made} was {sent}, recorded is {expected}"));
+        }
+    }
 }
 
 /// What the tools of an MCP server are, as they were approved.
@@ -161,6 +183,7 @@ fn approved(service: &Service) -> Option<Arc<[Value]>> {
 /// The service as it is, but for where it is and what it shows there.
 fn prepared(
     service: &Service,
+    way: Option<Auth>,
     settings: ServiceSettings,
     tasks: &Tasks,
     worker: &Worker,
@@ -174,43 +197,33 @@ fn prepared(
                 url: place,
                 headers: Vec::new(),
             };
-            service.auth = vec![Auth::Bearer];
         }
         // Each place of a script has its name before the path.
         Kind::Script(script) => {
             for (name, base_url) in &mut script.hosts {
-                *base_url = format!("{place}/{name}:");
+                *base_url = format!("{place}{}", credential::other_place(name));
             }
         }
         _ => {}
     }
-    // What asks another server for a token first is taken by what the token is for.
-    let parts = service.auth.iter_mut().flat_map(|auth| match auth {
-        Auth::All(parts) => parts.iter_mut().map(|part| &mut part.auth).collect(),
-        one => vec![one],
-    });
-    for auth in parts {
-        if matches!(auth, Auth::OAuth2 { .. } | Auth::GitHubApp | Auth::KeyPair) {
-            *auth = Auth::Bearer;
+    service.auth = way.into_iter().collect();
+    let (mut auth, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+    for slot in service
+        .auth
+        .iter()
+        .flat_map(|way| [way.required(), way.optional()].concat())
+    {
+        if let Ok(reference) = format!("env:CONTRACT_TEST_{slot}").parse::<Reference>() {
+            auth.insert(slot.to_owned(), Bound::Secret(reference.clone()));
+            secrets.insert(reference, Secret::new(credential::made_up(slot)));
         }
     }
-    let slots = service.auth.first().map(Auth::required).unwrap_or_default();
-    let settings = ServiceSettings {
-        auth: slots
-            .iter()
-            .map(|slot| ((*slot).to_owned(), Bound::from(CREDENTIAL)))
-            .collect(),
-        ..settings
-    };
+    let settings = ServiceSettings { auth, ..settings };
     let name = service.name.clone();
     let settings = BTreeMap::from([(name.clone(), settings)]);
     let catalogue = Catalogue::of([service]);
     let dialer = Dialer::new(Arc::new(SystemResolver::default()), Settings::default());
-    let credential = CREDENTIAL
-        .parse::<Reference>()
-        .ok()
-        .map(|reference| (reference, Secret::new("contract-test")));
-    let secrets: Arc<dyn secret::Source> = Arc::new(credential.into_iter().collect::<BTreeMap<_, _>>());
+    let secrets: Arc<dyn secret::Source> = Arc::new(secrets);
     let trust = Trust::machine();
     let (services, problems) = Services::new(
         &catalogue,

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 use url::form_urlencoded;
 
+use super::credential::Demand;
 use super::{Script, tools};
 use crate::Exchange;
 
@@ -48,7 +49,8 @@ pub(super) async fn listen(
     Ok(format!("http://{address}"))
 }
 
-/// Checks a request against the next exchange, and gives the recorded answer.
+/// Checks a request against the next exchange, and gives the recorded answer. One that does not show the credential in
+/// its place is refused.
 async fn answer(request: Request<Incoming>, script: &Mutex<Script>, tools: Option<&[Value]>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     let body = Limited::new(body, MAX_BODY)
@@ -56,6 +58,16 @@ async fn answer(request: Request<Incoming>, script: &Mutex<Script>, tools: Optio
         .await
         .map(http_body_util::Collected::to_bytes)
         .unwrap_or_default();
+    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
+    let made = format!("{} {target}", head.method);
+    if let Ok(mut script) = script.lock()
+        && let Some(objection) = script.demand.objection(&head)
+    {
+        script.wrong.push(format!("the request {made} {objection}"));
+        // That these were not made follows from it.
+        script.exchanges.clear();
+        return status(401);
+    }
     if let Some(tools) = tools {
         let message: Value = serde_json::from_slice(&body).unwrap_or_default();
         return match tools::reply(&message, tools, script) {
@@ -66,8 +78,6 @@ async fn answer(request: Request<Incoming>, script: &Mutex<Script>, tools: Optio
             None => status(405),
         };
     }
-    let target = head.uri.path_and_query().map_or("/", |target| target.as_str());
-    let made = format!("{} {target}", head.method);
     let kind = head
         .headers
         .get(http::header::CONTENT_TYPE)
@@ -82,20 +92,13 @@ async fn answer(request: Request<Incoming>, script: &Mutex<Script>, tools: Optio
             .push(format!("the request {made} was made, and none was recorded"));
         return status(599);
     };
-    if parted(&made) != parted(&exchange.request) {
+    if parted(&made, &script.demand) != parted(&exchange.request, &script.demand) {
         script
             .wrong
             .push(format!("the request was {made}, recorded is {}", exchange.request));
     }
-    if let Some(expected) = &exchange.body {
-        let sent = read(&body, kind);
-        if sent.as_ref() != Some(expected) {
-            let sent = sent.map_or_else(|| String::from_utf8_lossy(&body).into_owned(), |sent| sent.to_string());
-            script
-                .wrong
-                .push(format!("the body of {made} was {sent}, recorded is {expected}"));
-        }
-    }
+    let must = [Method::POST, Method::PUT, Method::PATCH].contains(&head.method);
+    script.hold(&made, exchange.body.as_ref(), &read(&body, kind), must);
     recorded(&exchange)
 }
 
@@ -130,20 +133,24 @@ fn status(status: u16) -> Response<Full<Bytes>> {
         .unwrap_or_default()
 }
 
-/// A body as a value: JSON, or a form as an object of texts.
-fn read(body: &[u8], kind: &str) -> Option<Value> {
+/// A body as a value: JSON, a form as an object of texts, or a text. None at all is null.
+fn read(body: &[u8], kind: &str) -> Value {
     if kind.starts_with("application/x-www-form-urlencoded") {
         let pairs =
             form_urlencoded::parse(body).map(|(name, text)| (name.into_owned(), Value::from(text.into_owned())));
-        return Some(Value::Object(pairs.collect::<Map<_, _>>()));
+        return Value::Object(pairs.collect::<Map<_, _>>());
     }
-    serde_json::from_slice(body).ok()
+    if body.is_empty() {
+        return Value::Null;
+    }
+    serde_json::from_slice(body).unwrap_or_else(|_| String::from_utf8_lossy(body).into())
 }
 
-/// A request without the order of its parameters.
-fn parted(request: &str) -> (String, Vec<(String, String)>) {
+/// A request without the order of its parameters, and without the credential.
+fn parted(request: &str, demand: &Demand) -> (String, Vec<(String, String)>) {
     let (path, query) = request.split_once('?').unwrap_or((request, ""));
-    let mut pairs: Vec<(String, String)> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let pairs = form_urlencoded::parse(query.as_bytes()).into_owned();
+    let mut pairs: Vec<_> = pairs.filter(|(name, _)| !demand.is_parameter(name)).collect();
     pairs.sort();
     (path.to_owned(), pairs)
 }
