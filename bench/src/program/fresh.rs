@@ -68,11 +68,14 @@ fn play(clone: &Path, data: &Path) -> anyhow::Result<Duration> {
 
 /// Removes the sandboxes of a demo, and ends it.
 fn end(data: &Path) -> anyhow::Result<()> {
-    let Ok(id) = std::fs::read_to_string(data.join("demo.pid")) else {
+    // `process 7, at http://…`
+    let Ok(lock) = std::fs::read_to_string(data.join("up.lock")) else {
         return Ok(());
     };
+    let id = lock.strip_prefix("process ").and_then(|lock| lock.split_once(','));
+    let (id, _) = id.context("up.lock holds no number")?;
     let removed = remove_sandboxes(&Path::new(RUN).join("host.sock"), &data.join("installation"));
-    let id: u32 = id.trim().parse().context("demo.pid holds no number")?;
+    let id: u32 = id.parse().context("up.lock holds no number")?;
     run(Command::new("kill").arg(id.to_string()))?;
     let until = Instant::now() + Duration::from_secs(60);
     while processes::lives(id) {

@@ -24,7 +24,7 @@ scripts/demo > "$OUT/second"
 cp -r "$BELLJAR_DEMO_RESULTS" "$OUT/kept"
 ANTHROPIC_API_KEY="$KEY" ANTHROPIC_BASE_URL="$MODELS" scripts/demo > "$OUT/anthropic"
 OPENAI_API_KEY="$KEY" OPENAI_BASE_URL="$MODELS/v1" scripts/demo > "$OUT/openai"
-pid=$(cat "$BELLJAR_DEMO_DATA/demo.pid")
+pid=$(sed -n 's/^process \([0-9]*\),.*/\1/p' "$BELLJAR_DEMO_DATA/up.lock")
 for process in "$pid" $(pgrep --parent "$pid"); do
   echo "$(tr '\0' ' ' < /proc/$process/cmdline | cut -d' ' -f2) $(stat --format %U /proc/$process)"
 done > "$OUT/users"
@@ -49,6 +49,9 @@ await writeToFile("said.json", JSON.stringify(said));
 return said.length;
 "#;
 
+/// Whom the control plane runs as: not the user of an installation that this machine may have.
+const USER: &str = "belljar-demo";
+
 /// The demo's place, and what is taken away again.
 struct Place {
     folder: tempfile::TempDir,
@@ -59,7 +62,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("belljar-demo-").tempdir();
-        let known = Command::new("id").arg("belljar").output().expect("run id");
+        let known = Command::new("id").arg(USER).output().expect("run id");
         Self {
             folder: folder.expect("make a folder"),
             makes_user: !known.status.success(),
@@ -77,16 +80,15 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Ok(pid) = fs::read_to_string(self.path("data/demo.pid")) {
-            let _ = Command::new("kill")
-                .args(["-KILL", "--", &format!("-{}", pid.trim())])
-                .output();
+        let lock = self.text("data/up.lock");
+        if let Some((pid, _)) = lock.strip_prefix("process ").and_then(|lock| lock.split_once(',')) {
+            let _ = Command::new("kill").args(["-KILL", "--", &format!("-{pid}")]).output();
         }
         leftovers::first_processes(self.folder.path())
             .into_iter()
             .for_each(processes::kill);
         if self.makes_user {
-            let _ = Command::new("userdel").arg("belljar").output();
+            let _ = Command::new("userdel").arg(USER).output();
         }
     }
 }
@@ -130,6 +132,7 @@ fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
         .env("BELLJAR_DEMO_RESULTS", place.path("results"))
         .env("BELLJAR_DEMO_PORT", free_port().to_string())
         .env("BELLJAR_DEMO_PROGRAMS", place.folder.path())
+        .env("BELLJAR_SERVER_USER", USER)
         .env("MODELS", models.base_url())
         .env("KEY", models.key())
         .env_remove("ANTHROPIC_API_KEY")
@@ -199,7 +202,7 @@ fn a_newcomer_has_a_first_job_done_asks_on_and_leaves_nothing_behind() {
     );
 
     let users = place.text("users");
-    for part in ["up root", "host root", "serve belljar"] {
+    for part in ["up root".to_owned(), "host root".to_owned(), format!("serve {USER}")] {
         assert!(users.lines().any(|line| line == part), "{users}");
     }
     assert!(place.text("sandboxes").contains("demo-"), "{}", place.text("sandboxes"));
