@@ -123,8 +123,8 @@ fn line(argument: &Arg) -> String {
     let mut line = format!("- `{typed}`{usual}: {words}\n");
     if takes {
         for value in argument.get_possible_values() {
-            let words = value.get_help().map(ToString::to_string).unwrap_or_default();
-            let _ = writeln!(line, "  - `{}`: {words}", value.get_name());
+            let words = value.get_help().map(|words| format!(": {words}")).unwrap_or_default();
+            let _ = writeln!(line, "  - `{}`{words}", value.get_name());
         }
     }
     line
