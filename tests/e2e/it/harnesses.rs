@@ -88,7 +88,7 @@ return done.stdout + done.stderr;
 "#;
 
 /// Where a harness is, or what is needed of one.
-fn prepared(name: &str) -> PathBuf {
+pub(crate) fn prepared(name: &str) -> PathBuf {
     let place = testkit::prepared(&format!("../harnesses/{name}"));
     assert!(
         place.exists(),
@@ -98,6 +98,21 @@ fn prepared(name: &str) -> PathBuf {
     place
 }
 
+/// Puts a harness into an archive, below this folder.
+pub(crate) fn pack(program: &Path, folder: &str, archive: &Path) {
+    let (above, name) = (
+        program.parent().expect("a folder above"),
+        program.file_name().expect("a name"),
+    );
+    let mut tar = Command::new("tar");
+    tar.arg("cf")
+        .arg(archive)
+        .arg("-C")
+        .arg(above)
+        .arg(format!("--transform=s,^,{folder},"));
+    testkit::run_within(Duration::from_secs(120), tar.arg(name));
+}
+
 /// A session in which code ran with these files beside it, and what came of it.
 fn run(code: &str, folder: &str, program: &Path, more: Option<(&str, &str)>) -> (Installation, String) {
     let code = serde_json::to_string(code).expect("a text is JSON");
@@ -105,17 +120,7 @@ fn run(code: &str, folder: &str, program: &Path, more: Option<(&str, &str)>) -> 
     let belljar = Installation::prepare(&script, "[run]\ntool_time = \"10m\"\n[budget]\nrun = 5.00\n");
     belljar.use_image(&miniature().digest);
     let archive = belljar.path("harness.tar");
-    let (above, name) = (
-        program.parent().expect("a folder above"),
-        program.file_name().expect("a name"),
-    );
-    let mut tar = Command::new("tar");
-    tar.arg("cf")
-        .arg(&archive)
-        .arg("-C")
-        .arg(above)
-        .arg(format!("--transform=s,^,{folder},"));
-    testkit::run_within(Duration::from_secs(120), tar.arg(name));
+    pack(program, folder, &archive);
     let mut arguments = vec!["run", "--session", "s", "--file"];
     let archive = archive.to_string_lossy().into_owned();
     arguments.push(&archive);

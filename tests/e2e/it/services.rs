@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::harnesses::{pack, prepared};
 use crate::installation::Installation;
 use crate::transcript::Transcript;
 use crate::world::World;
@@ -134,6 +135,14 @@ const NAMES: [&str; 6] = [
 
 /// An installation with shipped services and odd ones, whose model runs this code.
 fn installed(world: &World, code: &str) -> Installation {
+    let belljar = installing(world, code);
+    belljar.start_host();
+    belljar.start_serve();
+    belljar
+}
+
+/// The same, before it is started.
+fn installing(world: &World, code: &str) -> Installation {
     let step = json!({ "steps": [
         { "when": { "turn": 1 }, "tools": [{ "name": "exec", "input": { "code": code } }] },
         { "when": { "turn": 2 }, "text": "It said {{ result.0.text }}" },
@@ -150,8 +159,6 @@ fn installed(world: &World, code: &str) -> Installation {
         std::fs::write(folder.join(name).join("service.toml"), definition).expect("write a definition");
     }
     belljar.live_in(world, &KEYS);
-    belljar.start_host();
-    belljar.start_serve();
     belljar
 }
 
@@ -165,6 +172,85 @@ fn run(belljar: &Installation) -> (Value, Transcript) {
     // What was written to the console comes first.
     let value = value.lines().find_map(|line| serde_json::from_str(line).ok());
     (value.unwrap_or_else(|| panic!("no result: {said}")), transcript)
+}
+
+/// Python's official client of the Model Context Protocol.
+const CLIENT: &str = r#"
+import anyio, json, os
+from mcp import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+async def main():
+    said = {}
+    async with streamable_http_client('http://127.0.0.1:3129/mcp') as streams, ClientSession(*streams[:2]) as session:
+        said['begun'] = (await session.initialize()).model_dump(by_alias=True, mode='json')
+        said['tools'] = [tool.name for tool in (await session.list_tools()).tools]
+        called = await session.call_tool('crm-searchContacts', {'query': 'ada'})
+        said['called'] = called.model_dump(by_alias=True, mode='json')
+        try:
+            await session.call_tool('crm-createContact', {'properties': {}})
+            said['denied'] = 'nothing'
+        except Exception as error:
+            said['denied'] = type(error).__name__ + ': ' + str(error)
+    json.dump(said, open('said.json', 'w'))
+anyio.run(main)
+"#;
+
+/// Runs it with what `scripts/prepare tests` brought.
+const CLIENT_RUNS: &str = r#"
+const { spawnSync } = require('node:child_process');
+spawnSync('tar', ['xf', 'harness.tar']);
+const done = spawnSync('python3', ['client.py'], { encoding: 'utf8', timeout: 120000,
+  env: { ...process.env, PYTHONPATH: '/workspace/harness/python', LD_LIBRARY_PATH: '/workspace/harness/python/libraries', PYTHONDONTWRITEBYTECODE: '1' } });
+return done.stdout + done.stderr;
+"#;
+
+#[test]
+fn the_official_client_of_mcp_finds_what_the_scope_allows_and_calls_it() {
+    let world = World::new(vec![(&NAMES, Box::new(upstreams::answer))]);
+    let belljar = installing(&world, CLIENT_RUNS);
+    belljar.use_image(&testkit::miniature().digest);
+    belljar.start_host();
+    belljar.start_serve();
+    let (archive, client) = (belljar.path("harness.tar"), belljar.path("client.py"));
+    pack(&prepared("python"), "harness/", &archive);
+    std::fs::write(&client, CLIENT).expect("write the client");
+    let files = [archive, client].map(|path| path.to_string_lossy().into_owned());
+    let words = [
+        "run",
+        "--session",
+        "s",
+        "--file",
+        &files[0],
+        "--file",
+        &files[1],
+        "do it",
+    ];
+    let answer = belljar.done(&words);
+    let said: Value =
+        serde_json::from_str(&belljar.file("s", "said.json")).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    assert!(said["begun"]["protocolVersion"].is_string(), "{said}");
+    let tools: Vec<&str> = said["tools"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    assert!(tools.contains(&"crm-searchContacts"), "{tools:?}");
+    assert!(
+        !tools.contains(&"crm-createContact") && !tools.contains(&"odd-forbidden"),
+        "{tools:?}"
+    );
+    let items = &said["called"]["structuredContent"]["items"];
+    assert_eq!(items.as_array().map(Vec::len), Some(1), "{said}");
+    assert!(
+        said["denied"].as_str().is_some_and(|denied| denied.contains("Error")),
+        "{said}"
+    );
+    let transcript = belljar.transcript("s");
+    assert_eq!(
+        spans(&transcript, "crm", "searchContacts"),
+        [("allow".to_owned(), 200, None)]
+    );
 }
 
 /// The spans of a method's calls: outcome, status and code.
