@@ -17,8 +17,8 @@ const SCRIPT: &str = "read begin; echo begun; (exec true) 2>/dev/null && echo fo
 
 /// A process is put into a group, cannot start another beyond the group's limit, and stands still when the group is frozen.
 pub(super) fn cgroups(machine: &Machine) -> Result<String, Lack> {
-    let mend = "mount cgroups of version 2 with the controllers cpu, memory and pids, and run this where they may be \
-                changed (in a container: with its own cgroup namespace, writable)";
+    let mend = "as root, `mount -t cgroup2 none /sys/fs/cgroup`, with the controllers cpu, memory and pids; in a container, run that with \
+                cgroups of its own that it may change (`docker run --privileged --cgroupns=private …`)";
     let table = fs::read_to_string("/proc/self/mountinfo").or_lacking("the table of mounts cannot be read", mend)?;
     let groups = Groups::make(&table, &unique_name()).map_err(|lack| Lack::lacking(lack, mend))?;
     groups.limit().or_lacking("a cgroup cannot be given limits", mend)?;

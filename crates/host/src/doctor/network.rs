@@ -11,7 +11,7 @@ use super::attempt::{Lack, OrLacking};
 pub(super) fn network(_machine: &Machine) -> Result<String, Lack> {
     sys::namespace::leave(sys::namespace::Own::Network).or_lacking(
         "no network namespace can be made",
-        "run this as root, on a kernel with CONFIG_NET_NS",
+        "run this as root (`sudo belljar doctor`), on a kernel with CONFIG_NET_NS",
     )?;
     let redirect = Redirect {
         tcp_port: capture::TCP_PORT,
@@ -22,7 +22,8 @@ pub(super) fn network(_machine: &Machine) -> Result<String, Lack> {
     redirect::lay(&redirect).map_err(|error| {
         Lack::lacking(
             with_causes(&error),
-            "needed: a kernel with NF_TABLES, NFT_NAT, NFT_REDIR, NFT_CT and NFT_REJECT (modprobe nf_tables)",
+            "load what captures connections: `modprobe --all nf_tables nft_nat nft_redir nft_ct nft_reject`; a kernel that does not have them is built with \
+             NF_TABLES, NFT_NAT, NFT_REDIR, NFT_CT and NFT_REJECT",
         )
     })?;
     Ok("network namespaces with rules that capture every connection work".to_owned())

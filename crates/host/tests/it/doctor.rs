@@ -362,3 +362,32 @@ fn gvisor_makes_what_the_doctor_wants_to_see() {
         }
     }
 }
+
+#[test]
+fn whoever_is_not_root_is_told_what_cannot_be_done_and_how_it_can() {
+    let ward = Ward::new();
+    // Whoever it is may work there.
+    std::fs::set_permissions(ward.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    // A thread may be somebody else than its process, and those that it starts are the same.
+    let examined = std::thread::scope(|scope| {
+        let examining = scope.spawn(|| {
+            let nobody = rustix::process::Uid::from_raw(65_534);
+            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
+            ward.findings()
+        });
+        examining.join().unwrap()
+    });
+    for (what, command) in [
+        ("root", "sudo"),
+        ("overlay", "run this as root"),
+        ("network", "`sudo belljar doctor`"),
+        ("cgroups", "`mount -t cgroup2 none /sys/fs/cgroup`"),
+    ] {
+        let finding = examined.iter().find(|finding| finding.what == what).unwrap();
+        assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
+        assert!(
+            finding.mend.as_ref().is_some_and(|mend| mend.contains(command)),
+            "{finding:?}"
+        );
+    }
+}
