@@ -1,15 +1,19 @@
 //! What is read of a request: JSON and queries, each within a limit, each with a clear error.
 
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::request::Parts;
 use bytes::{Bytes, BytesMut};
+use domain::UserId;
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
+use crate::authenticate::Caller;
 use crate::error::ApiError;
 
 /// The largest JSON body, where nothing else is said: some names and settings. While it is read it can become many times that.
@@ -20,6 +24,9 @@ const PARTS: usize = control::SERVICE_REQUEST_PARTS;
 pub(crate) const LARGEST_PROMPT: usize = 24 << 20;
 /// Bodies larger than [`USUAL`] that are in memory at the same time; more wait, until their time is over.
 static LARGE: Semaphore = Semaphore::const_new(16);
+/// Those of them that one user may have.
+const SHARE: usize = 4;
+static SHARES: LazyLock<Mutex<HashMap<UserId, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
 /// Those of them that are read at the same time, which takes many times their size. Whoever sends slowly has no place here.
 static READ: Semaphore = Semaphore::const_new(4);
 /// What most prompts are smaller than.
@@ -57,8 +64,35 @@ impl<T: DeserializeOwned, S: Sync, const LARGEST: usize> FromRequest<S> for Json
     }
 }
 
+/// A place among the large bodies.
+struct Place {
+    _share: Option<OwnedSemaphorePermit>,
+    _all: SemaphorePermit<'static>,
+}
+
+impl Place {
+    /// Waits until one is free, of this user's own and of all.
+    async fn of(user: Option<UserId>) -> Option<Self> {
+        let share = user.map(|user| {
+            let mut shares = SHARES.lock().unwrap_or_else(PoisonError::into_inner);
+            let share = shares.entry(user).or_insert_with(|| Arc::new(Semaphore::new(SHARE)));
+            Arc::clone(share)
+        });
+        let share = match share {
+            Some(share) => Some(share.acquire_owned().await.ok()?),
+            None => None,
+        };
+        let all = LARGE.acquire().await.ok()?;
+        Some(Self {
+            _share: share,
+            _all: all,
+        })
+    }
+}
+
 /// The whole body, and its place among the large ones where it is one.
-async fn read(request: Request, largest: usize) -> Result<(Bytes, Option<SemaphorePermit<'static>>), ApiError> {
+async fn read(request: Request, largest: usize) -> Result<(Bytes, Option<Place>), ApiError> {
+    let user = request.extensions().get::<Caller>().map(|caller| caller.0.user.id);
     let declared = request
         .headers()
         .get(CONTENT_LENGTH)
@@ -77,7 +111,7 @@ async fn read(request: Request, largest: usize) -> Result<(Bytes, Option<Semapho
             (body, place) = (BytesMut::new(), None);
         } else {
             if length > USUAL && place.is_none() {
-                place = LARGE.acquire().await.ok();
+                place = Place::of(user).await;
             }
             body.extend_from_slice(&piece);
         }

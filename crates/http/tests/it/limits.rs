@@ -1,7 +1,11 @@
 //! Bad input: a clear error, and nothing is done.
 
+use std::time::Duration;
+
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use crate::world::World;
 
@@ -103,5 +107,32 @@ async fn what_holds_names_alone_is_small() {
         let request = world.request(Method::POST, path, &world.admin).body(swelling.clone());
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 413, "{path}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_sends_large_prompts_slowly_keeps_nobody_elses_out() {
+    let world = World::new().await;
+    let session = world.post("/api/v1/sessions", &world.ada, json!({})).await;
+    let address = world.url.strip_prefix("http://").unwrap();
+    let head = format!(
+        "POST /api/v1/sessions/{}/prompts HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {}\r\ncontent-length: 3000000\r\n\r\n",
+        session["id"].as_str().unwrap(),
+        world.ada
+    );
+    let begin = [head.into_bytes(), vec![b' '; 1_500_000]].concat();
+    let mut begun = Vec::new();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // Once they have no place the server reads no further.
+        let _ = tokio::time::timeout(Duration::from_millis(200), stream.write_all(&begin)).await;
+        begun.push(stream);
+    }
+    let session = world.post("/api/v1/sessions", &world.eve, json!({})).await;
+    let path = format!("/api/v1/sessions/{}/prompts", session["id"].as_str().unwrap());
+    let large = format!("{{\"text\": \"{}\"}}", "x".repeat(2 << 20));
+    for _ in 0..20 {
+        let request = world.request(Method::POST, &path, &world.eve).body(large.clone());
+        assert_eq!(request.send().await.unwrap().status(), 413, "it was read");
     }
 }
