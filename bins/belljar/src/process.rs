@@ -42,6 +42,16 @@ pub(crate) fn log(settings: &Settings) {
     }
 }
 
+/// What programs of MCP servers write to their standard error goes to stderr, and nothing else is logged: for a command that starts one.
+pub(crate) fn log_programs() {
+    tracing_subscriber::fmt()
+        .with_writer(io::stderr)
+        .with_env_filter(EnvFilter::new("off,services::mcp=info"))
+        .with_target(false)
+        .with_ansi(false)
+        .init();
+}
+
 /// Lets the process have as many open files as it may: each watcher and each sandbox takes some, and what is usual is 1,024.
 pub(crate) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);

@@ -123,7 +123,8 @@ return {
   root: await attempt(async () => process.setuid(0)),
   names: Object.keys(process.env).filter((name) => /TOKEN|SECRET|KEY|BELLJAR/.test(name) && process.env[name] !== "credential-brokered"),
   // The paths of the certificates that programs trust are no secret.
-  token: /belljar(?!-trust\/)|bearer|token/i.test(environment),
+  // Nor is what stands in the place of a key.
+  token: /belljar(?!-trust\/)|bearer|token/i.test(environment.split("\0").filter((line) => !line.endsWith("=credential-brokered")).join("\0")),
 };"#,
     ));
     let (value, _) = tried(&belljar);

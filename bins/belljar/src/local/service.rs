@@ -36,12 +36,14 @@ pub(crate) fn service(loaded: &Loaded, command: &ServiceCommand, json: bool) -> 
         ServiceCommand::Import(arguments) => match &arguments.mcp {
             Some(server) => {
                 process::close_to_others();
+                process::log_programs();
                 process::runtime()?.block_on(mcp::import(settings, arguments, server, json))
             }
             None => take(settings, arguments, json),
         },
         ServiceCommand::Approve { service, yes, folder } => {
             process::close_to_others();
+            process::log_programs();
             let catalogue = read(settings, folder.as_deref())?;
             process::runtime()?.block_on(mcp::approve(settings, &catalogue, service, *yes, json))
         }
@@ -67,6 +69,7 @@ pub(crate) fn service(loaded: &Loaded, command: &ServiceCommand, json: bool) -> 
                 return Err(error).context("cannot go on as the owner of the control plane's folder");
             }
             process::close_to_others();
+            process::log_programs();
             let catalogue = read(settings, folder.as_deref())?;
             process::runtime()?.block_on(call(settings, &catalogue, method, arguments))
         }

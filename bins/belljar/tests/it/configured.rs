@@ -131,6 +131,28 @@ async fn the_example_is_a_configuration_and_skills_are_checked() {
 }
 
 #[tokio::test]
+async fn what_a_program_of_an_mcp_server_says_at_its_end_is_told() {
+    let folder = tempdir().unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), open).unwrap();
+    let program = folder.path().join("dies.py");
+    std::fs::write(&program, "raise SystemExit(\"I cannot find my file\")\n").unwrap();
+    let text = format!("[server]\ndata = {:?}\nuser = \"root\"\n", folder.path().join("data"));
+    std::fs::write(folder.path().join("belljar.toml"), text).unwrap();
+    let mut import = belljar(folder.path());
+    import
+        .args(["service", "import", "--name", "dies", "--mcp"])
+        .arg(format!("python3 {}", program.display()))
+        .arg("--read")
+        .arg(folder.path());
+    let came = run(import, "").await;
+    assert_eq!(came.code, 1, "{came:?}");
+    for part in ["I cannot find my file", "ends before it answers"] {
+        assert!(came.notes.contains(part), "{part}: {came:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_pattern_of_a_scope_comes_to_is_told() {
     let folder = tempdir().unwrap();
     let package = folder.path().join("services/crm");

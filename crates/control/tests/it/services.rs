@@ -106,7 +106,7 @@ async fn a_method_that_is_allowed_is_called_and_written_down_without_what_was_sa
             }
             // The model and the sandbox are told of what is allowed and of nothing else.
             let granted = world.inside.granted();
-            assert_eq!(granted.services[0].methods, ["add", "get", "put"]);
+            assert_eq!(granted.services[0].methods, ["add", "count", "get", "put"]);
             assert!(granted.services[0].types.contains("get(") && !granted.services[0].types.contains("remove"));
             let request = world.models.received().pop().unwrap().body.to_string();
             assert!(
