@@ -156,7 +156,8 @@ impl Machine {
     ) -> Result<String, Lack> {
         let folder = folder_in(self.place())?;
         let in_it = || {
-            leave_mount_namespace().map_err(|error| Lack::lacking(with_causes(&error), "run this as root"))?;
+            leave_mount_namespace()
+                .map_err(|error| Lack::lacking(with_causes(&error), "run this as root (`sudo belljar doctor`)"))?;
             work(folder.path())
         };
         let worked = std::thread::scope(|scope| scope.spawn(in_it).join());

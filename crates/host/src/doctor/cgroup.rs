@@ -12,13 +12,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 const MEMORY_BYTES: &str = "67108864";
 
+/// How file systems of cgroups are known, in either version (`linux/magic.h`).
+const CGROUPS: [u64; 2] = [0x0027_e0eb, 0x6367_7270];
+
 /// Says whether it may start another process.
 const SCRIPT: &str = "read begin; echo begun; (exec true) 2>/dev/null && echo forked";
 
 /// A process is put into a group, cannot start another beyond the group's limit, and stands still when the group is frozen.
 pub(super) fn cgroups(machine: &Machine) -> Result<String, Lack> {
-    let mend = "as root, `mount -t cgroup2 none /sys/fs/cgroup`, with the controllers cpu, memory and pids; in a container, run that with \
-                cgroups of its own that it may change (`docker run --privileged --cgroupns=private …`)";
+    let mend = "as root, `mount -t cgroup2 none /sys/fs/cgroup`, with the controllers cpu, memory and pids; a container needs the \
+                machine's, and to be allowed to change them: `docker run --privileged --cgroupns host --volume /sys/fs/cgroup:/sys/fs/cgroup …`";
     let table = fs::read_to_string("/proc/self/mountinfo").or_lacking("the table of mounts cannot be read", mend)?;
     let groups = Groups::make(&table, &unique_name()).map_err(|lack| Lack::lacking(lack, mend))?;
     groups.limit().or_lacking("a cgroup cannot be given limits", mend)?;
@@ -47,8 +50,8 @@ struct Groups {
 
 impl Groups {
     fn make(table: &str, name: &str) -> Result<Self, String> {
-        let first = |controller: &str| mounted(table, Some(controller));
-        let second = mounted(table, None);
+        let first = |controller: &str| mounted(table, Some(controller)).filter(|at| is_seen(at));
+        let second = mounted(table, None).filter(|at| is_seen(at));
         let find = |controller: &str| {
             let found = first(controller).map(|at| (at, true));
             let found = found.or_else(|| second.clone().map(|at| (at, false)));
@@ -208,6 +211,11 @@ fn mounted(table: &str, controller: Option<&str>) -> Option<PathBuf> {
         };
         (fits && root == "/").then(|| at.into())
     })
+}
+
+/// Whether a hierarchy is what is seen at its place: whatever is mounted over it takes all that is written, and limits nothing.
+fn is_seen(hierarchy: &Path) -> bool {
+    rustix::fs::statfs(hierarchy).is_ok_and(|about| CGROUPS.contains(&(about.f_type as u64)))
 }
 
 #[cfg(test)]

@@ -1,11 +1,19 @@
 //! The doctor, on this machine.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use containers::overlay::leave_mount_namespace;
 use host::doctor::{Finding, Machine, Verdict, examine};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount_bind_recursive, mount_remount};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+};
 
 /// Doctors see each other's traces: one at a time.
 static TURN: Mutex<()> = Mutex::new(());
@@ -78,6 +86,18 @@ impl Ward {
 
     fn findings(&self) -> Vec<Finding> {
         examine(&self.machine)
+    }
+
+    /// What a thread finds that was changed before: whatever it starts is changed as well, and nobody else.
+    fn findings_after(&self, change: impl FnOnce() + Send) -> Vec<Finding> {
+        let examined = std::thread::scope(|scope| {
+            let examining = scope.spawn(|| {
+                change();
+                self.findings()
+            });
+            examining.join()
+        });
+        examined.unwrap()
     }
 
     /// What can be seen of the doctor from here: mounts, disks, groups, folders.
@@ -363,31 +383,145 @@ fn gvisor_makes_what_the_doctor_wants_to_see() {
     }
 }
 
+/// Sees that something lacks, why, and what is advised.
+fn assert_lacking(findings: &[Finding], what: &str, says: &str, mend: &str) {
+    let finding = findings.iter().find(|finding| finding.what == what).unwrap();
+    assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
+    assert!(
+        finding.says.contains(says) && finding.mend.as_ref().is_some_and(|advice| advice.contains(mend)),
+        "{finding:?}"
+    );
+}
+
 #[test]
 fn whoever_is_not_root_is_told_what_cannot_be_done_and_how_it_can() {
     let ward = Ward::new();
     // Whoever it is may work there.
     std::fs::set_permissions(ward.folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    // A thread may be somebody else than its process, and those that it starts are the same.
-    let examined = std::thread::scope(|scope| {
-        let examining = scope.spawn(|| {
-            let nobody = rustix::process::Uid::from_raw(65_534);
-            rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
-            ward.findings()
-        });
-        examining.join().unwrap()
+    let findings = ward.findings_after(|| {
+        let nobody = rustix::process::Uid::from_raw(65_534);
+        rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
     });
-    for (what, command) in [
-        ("root", "sudo"),
-        ("overlay", "run this as root"),
-        ("network", "`sudo belljar doctor`"),
-        ("cgroups", "`mount -t cgroup2 none /sys/fs/cgroup`"),
+    for (what, says, mend) in [
+        ("root", "this is not root", "sudo belljar doctor"),
+        ("overlay", "no mount namespace can be made", "`sudo belljar doctor`"),
+        ("network", "no network namespace can be made", "`sudo belljar doctor`"),
+        (
+            "cgroups",
+            "ermission denied",
+            "as root, `mount -t cgroup2 none /sys/fs/cgroup`",
+        ),
     ] {
-        let finding = examined.iter().find(|finding| finding.what == what).unwrap();
-        assert_eq!(finding.verdict, Verdict::Lacking, "{finding:?}");
-        assert!(
-            finding.mend.as_ref().is_some_and(|mend| mend.contains(command)),
-            "{finding:?}"
+        assert_lacking(&findings, what, says, mend);
+    }
+}
+
+/// Has the kernel answer this thread's calls of one kind as one would that cannot do it.
+fn have_refused(call: libc::c_long, rules: Vec<SeccompRule>, answer: Errno) {
+    let answer = SeccompAction::Errno(answer.raw_os_error().unsigned_abs());
+    let processor = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(BTreeMap::from([(call, rules)]), SeccompAction::Allow, answer, processor);
+    seccompiler::apply_filter(&BpfProgram::try_from(filter.unwrap()).unwrap()).unwrap();
+}
+
+#[test]
+fn a_kernel_without_overlays_is_named() {
+    // Of what this trial does, nothing else opens a file system.
+    let findings = Ward::new().findings_after(|| have_refused(libc::SYS_fsopen, Vec::new(), Errno::NODEV));
+    assert_lacking(&findings, "overlay", "No such device", "modprobe overlay");
+    let ids = findings.iter().find(|finding| finding.what == "ids").unwrap();
+    assert_eq!(ids.verdict, Verdict::Fine, "{ids:?}");
+}
+
+#[test]
+fn a_kernel_without_nftables_is_named() {
+    let findings = Ward::new().findings_after(|| {
+        let is = |argument, value: libc::c_int| {
+            let value = value.unsigned_abs().into();
+            SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value).unwrap()
+        };
+        let speaks = vec![is(0, libc::AF_NETLINK), is(2, libc::NETLINK_NETFILTER)];
+        let rules = vec![SeccompRule::new(speaks).unwrap()];
+        have_refused(libc::SYS_socket, rules, Errno::PROTONOSUPPORT);
+    });
+    assert_lacking(
+        &findings,
+        "network",
+        "Protocol not supported",
+        "modprobe --all nf_tables",
+    );
+}
+
+#[test]
+fn a_network_that_may_not_be_led_is_named() {
+    let findings = Ward::new().findings_after(|| {
+        let mut held = capabilities(None).unwrap();
+        held.effective.remove(CapabilitySet::NET_ADMIN);
+        set_capabilities(None, held).unwrap();
+    });
+    assert_lacking(
+        &findings,
+        "network",
+        "Operation not permitted",
+        "docker run --privileged",
+    );
+}
+
+#[test]
+fn a_network_whose_settings_are_fixed_is_named() {
+    let mut ward = Ward::new();
+    let fix = || {
+        leave_mount_namespace().unwrap();
+        mount_bind_recursive("/proc/sys", "/proc/sys").unwrap();
+        mount_remount("/proc/sys", MountFlags::BIND | MountFlags::RDONLY, "").unwrap();
+    };
+    let mend = "`mount -o remount,bind,rw /proc/sys`";
+    assert_lacking(&ward.findings_after(fix), "network", "Read-only file system", mend);
+    // What an engine makes, it changes itself.
+    ward.machine.command = None;
+    let findings = ward.findings_after(fix);
+    let network = findings.iter().find(|finding| finding.what == "network").unwrap();
+    assert_eq!(network.verdict, Verdict::Fine, "{network:?}");
+}
+
+/// What is found has to say this, in a process that sees other mounts.
+const SAYS: &str = "BELLJAR_TEST_DOCTOR_SAYS";
+
+/// What a container without rights sees.
+const FIX_GROUPS: &str = "awk '$5 ~ \"^/sys/fs/cgroup\" { print $5 }' /proc/self/mountinfo | \
+                          while read -r at; do mount -o remount,bind,ro \"$at\"; done";
+
+#[test]
+fn cgroups_that_are_not_there_or_may_not_be_changed_are_named() {
+    let ward = Ward::new();
+    if let Ok(says) = std::env::var(SAYS) {
+        assert_lacking(
+            &ward.findings(),
+            "cgroups",
+            &says,
+            "`mount -t cgroup2 none /sys/fs/cgroup`",
         );
+        return;
+    }
+    for (change, says) in [
+        (
+            "umount --recursive --lazy /sys/fs/cgroup",
+            "there is no cgroup controller memory",
+        ),
+        (
+            "mount -t tmpfs none /sys/fs/cgroup",
+            "there is no cgroup controller memory",
+        ),
+        (FIX_GROUPS, "Read-only file system"),
+    ] {
+        // A process, and no thread: a thread reads the table of its process's mounts.
+        let mut again = std::process::Command::new("unshare");
+        again.args(["--mount", "--propagation", "private", "sh", "-ec"]);
+        again.args([&format!("{change}; exec \"$@\""), "sh"]);
+        again.arg(std::env::current_exe().unwrap());
+        let test = "doctor::cgroups_that_are_not_there_or_may_not_be_changed_are_named";
+        again.args(["--exact", test, "--nocapture"]).env(SAYS, says);
+        let said = testkit::run(&mut again);
+        assert!(said.contains("1 passed"), "{change}: {said}");
     }
 }
