@@ -221,12 +221,26 @@ pub(crate) fn basic(user: &str, password: &Secret) -> Secret {
     Secret::new(format!("Basic {}", encoded.expose()))
 }
 
-/// Sets a header in place of every one of that name.
+/// Sets a header in place of every one of that name, however it is written.
 pub(crate) fn set_header(head: &mut Head, name: HeaderName, value: &Secret, rule: &str) -> Result<(), Denied> {
     let mut value = HeaderValue::from_str(value.expose()).map_err(|_| broken_header(name.as_str(), rule))?;
     value.set_sensitive(true);
+    remove_headers(&mut head.headers, |known| known == dashed(&name));
     head.headers.insert(name, value);
     Ok(())
+}
+
+/// A header's name as servers read it that make variables of names: they cannot tell `_` from `-`.
+fn dashed(name: &HeaderName) -> String {
+    name.as_str().replace('_', "-")
+}
+
+/// Removes the headers whose name is one of these, however it is written.
+pub(crate) fn remove_headers(headers: &mut HeaderMap, is_one: impl Fn(&str) -> bool) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| is_one(&dashed(name))).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
 }
 
 fn broken_header(name: &str, rule: &str) -> Denied {

@@ -302,15 +302,11 @@ fn clean(head: &mut Head, rule: &Rule) {
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
-    // Servers that make variables of headers cannot tell `_` from `-`.
-    let is_override = |name: &HeaderName| {
-        let name = name.as_str().replace('_', "-");
-        (rule.methods.is_some() && select::METHOD_OVERRIDES.contains(&name.as_str()))
-            || ((rule.paths.is_some() || rule.git.is_some()) && select::PATH_OVERRIDES.contains(&name.as_str()))
-    };
-    let overrides: Vec<HeaderName> = headers.keys().filter(|name| is_override(name)).cloned().collect();
-    for name in overrides {
-        headers.remove(name);
+    if rule.methods.is_some() {
+        inject::remove_headers(headers, |name| select::METHOD_OVERRIDES.contains(&name));
+    }
+    if rule.paths.is_some() || rule.git.is_some() {
+        inject::remove_headers(headers, |name| select::PATH_OVERRIDES.contains(&name));
     }
 }
 

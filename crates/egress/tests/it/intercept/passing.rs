@@ -9,8 +9,10 @@ use http::{HeaderMap, StatusCode, Version};
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::Frame;
 use rcgen::date_time_ymd;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::house::{House, SECRET, get, read, request, request2};
 use super::upstream::{Answer, Authority, echo, text};
@@ -203,23 +205,38 @@ async fn an_event_reaches_the_client_before_the_next_one_is_sent() {
     assert!(body.frame().await.is_none());
 }
 
+/// An upstream of HTTP/1.1 that says what a test writes.
+struct Bare(TcpListener, TlsAcceptor);
+
+impl Bare {
+    async fn start(house: &House) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        house.place(HOST, listener.local_addr().unwrap());
+        let mut config = house.theirs.server(HOST, |_| {});
+        config.alpn_protocols.clear();
+        Self(listener, TlsAcceptor::from(Arc::new(config)))
+    }
+
+    /// The next connection, behind the head of its request.
+    async fn asked(&self) -> TlsStream<TcpStream> {
+        let (stream, _) = self.0.accept().await.unwrap();
+        let mut stream = self.1.accept(stream).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        stream
+    }
+}
+
 #[tokio::test]
 async fn a_kept_connection_that_the_upstream_closed_is_replaced() {
     let house = House::new(&[("bound", BEARER)]);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    house.place(HOST, listener.local_addr().unwrap());
-    let mut config = house.theirs.server(HOST, |_| {});
-    config.alpn_protocols.clear();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let upstream = Bare::start(&house).await;
     house.tasks.spawn_until_stopped(async move {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         // One answer a connection, which says nothing of closing, and closes.
-        while let Ok((stream, _)) = listener.accept().await {
-            let mut stream = acceptor.accept(stream).await.unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.unwrap());
-            }
+        loop {
+            let mut stream = upstream.asked().await;
             stream
                 .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfine")
                 .await
@@ -236,20 +253,10 @@ async fn a_kept_connection_that_the_upstream_closed_is_replaced() {
 #[tokio::test]
 async fn an_upstream_that_lies_about_length_breaks_its_own_answer_only() {
     let house = House::new(&[("bound", BEARER)]);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    house.place(HOST, listener.local_addr().unwrap());
-    let mut config = house.theirs.server(HOST, |_| {});
-    config.alpn_protocols.clear();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let upstream = Bare::start(&house).await;
     house.tasks.spawn_until_stopped(async move {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         for answer in ["HTTP/1.1 200 OK\r\ncontent-length: 400\r\n\r\nshort", "garbage\r\n\r\n"] {
-            let (stream, _) = listener.accept().await.unwrap();
-            let mut stream = acceptor.accept(stream).await.unwrap();
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                head.push(stream.read_u8().await.unwrap());
-            }
+            let mut stream = upstream.asked().await;
             stream.write_all(answer.as_bytes()).await.unwrap();
             stream.shutdown().await.unwrap();
         }
@@ -267,21 +274,11 @@ async fn an_upstream_that_lies_about_length_breaks_its_own_answer_only() {
 #[tokio::test(start_paused = true)]
 async fn an_upstream_that_does_not_begin_to_answer_is_not_waited_for() {
     let house = House::new(&[("bound", BEARER)]);
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    house.place(HOST, listener.local_addr().unwrap());
-    let mut config = house.theirs.server(HOST, |_| {});
-    config.alpn_protocols.clear();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let upstream = Bare::start(&house).await;
     let (told, mut asked) = tokio::sync::mpsc::channel(1);
     house.tasks.spawn_until_stopped(async move {
-        use tokio::io::AsyncReadExt as _;
-        let (stream, _) = listener.accept().await.unwrap();
-        let mut stream = acceptor.accept(stream).await.unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.unwrap());
-        }
-        told.send(head).await.unwrap();
+        let _stream = upstream.asked().await;
+        told.send(()).await.unwrap();
         std::future::pending::<()>().await;
     });
     let reply = house.ask(HOST, get(HOST, "/")).await;
