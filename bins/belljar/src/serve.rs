@@ -219,12 +219,15 @@ async fn first_token(settings: &Settings, control: &Control) -> anyhow::Result<(
     Ok(())
 }
 
-/// Whether the token in a file is an admin's, or the file is empty on purpose.
+/// Whether the token in a file is an admin's, or the file is nobody's but root's, or empty, on purpose.
 async fn opens(path: &Path, control: &Control) -> anyhow::Result<bool> {
     let kept = match std::fs::read_to_string(path) {
         Ok(kept) => Secret::new(kept.trim()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error).with_context(|| format!("cannot read the token in {}", path.display())),
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "the first token that was kept cannot be read, and is left as it is");
+            return Ok(true);
+        }
     };
     if kept.expose().is_empty() {
         return Ok(true);

@@ -190,6 +190,13 @@ async fn whoever_owns_the_machine_is_not_left_outside_by_a_token_that_opens_noth
     let (mut child, _, said) = serve(folder.path()).await;
     assert!(said.is_empty() && kept().is_empty(), "{said:?}");
     child.kill().await.unwrap();
+
+    // What cannot be read is left as it is, and keeps nobody from starting.
+    std::fs::remove_file(&place).unwrap();
+    std::fs::create_dir(&place).unwrap();
+    let (mut child, _, said) = serve(folder.path()).await;
+    assert!(said.is_empty() && place.is_dir(), "{said:?}");
+    child.kill().await.unwrap();
 }
 
 #[tokio::test]
