@@ -1,7 +1,7 @@
 //! What is read of a request: JSON and queries, each within a limit, each with a clear error.
 
-use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -26,7 +26,7 @@ pub(crate) const LARGEST_PROMPT: usize = 24 << 20;
 static LARGE: Semaphore = Semaphore::const_new(16);
 /// Those of them that one user may have.
 const SHARE: usize = 4;
-static SHARES: LazyLock<Mutex<HashMap<UserId, Arc<Semaphore>>>> = LazyLock::new(Mutex::default);
+static SHARES: Mutex<BTreeMap<UserId, Arc<Semaphore>>> = Mutex::new(BTreeMap::new());
 /// Those of them that are read at the same time, which takes many times their size. Whoever sends slowly has no place here.
 static READ: Semaphore = Semaphore::const_new(4);
 /// What most prompts are smaller than.

@@ -79,10 +79,11 @@ json.dump(said, open('said.txt', 'w'))
 print('moon')
 "#;
 
-const SDKS_RUN: &str = r#"
+/// Runs a program of Python's with the packages that were prepared.
+pub(crate) const PYTHON_RUNS: &str = r#"
 const { spawnSync } = require('node:child_process');
 spawnSync('tar', ['xf', 'harness.tar']);
-const done = spawnSync('python3', ['sdks.py'], { encoding: 'utf8', timeout: 240000,
+const done = spawnSync('python3', ['client.py'], { encoding: 'utf8', timeout: 240000,
   env: { ...process.env, PYTHONPATH: '/workspace/harness/python', LD_LIBRARY_PATH: '/workspace/harness/python/libraries', PYTHONDONTWRITEBYTECODE: '1' } });
 return done.stdout + done.stderr;
 "#;
@@ -163,7 +164,7 @@ fn calls(belljar: &Installation) -> (Vec<Value>, i64) {
 
 #[test]
 fn official_clients_ask_in_three_languages_and_the_session_pays() {
-    let (belljar, answer) = run(SDKS_RUN, "harness/", &prepared("python"), Some(("sdks.py", SDKS)));
+    let (belljar, answer) = run(PYTHON_RUNS, "harness/", &prepared("python"), Some(("client.py", SDKS)));
     assert!(answer.contains("moon"), "{answer}");
     let said: Value = serde_json::from_str(&belljar.file("s", "said.txt")).expect("what they said");
     for way in [
